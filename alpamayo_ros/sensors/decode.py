@@ -1,0 +1,176 @@
+"""A camera's bytes to RGB.
+
+Known encodings are decoded here, with NumPy and OpenCV. What the table doesn't know goes to `cv_bridge` where that is
+installed. Names are those of sensor_msgs/image_encodings.hpp and of image_transport's `CompressedImage.format`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.sensors.compressed import image_size
+
+__all__ = ["RAW_ENCODINGS", "decode", "frame_size"]
+
+Image = NDArray[np.uint8]
+Pixels = NDArray[Any]  # of any depth; what OpenCV's own annotations leave open
+
+
+@dataclass(frozen=True)
+class RawEncoding:
+    """How rows of bytes become RGB.
+
+    `convert` is given [rows, width, channels] of `dtype`, without padding, and returns [height, width, 3] uint8.
+    """
+
+    convert: Callable[[Pixels], Pixels]
+    channels: int = 1
+    dtype: str = "u1"
+    even_width: bool = False  # two columns share their colour
+    half_planes: bool = False  # rows = height * 3/2: brightness, then colour at half the resolution; even height
+
+
+def _color(code: int, **layout: int | str | bool) -> RawEncoding:
+    return RawEncoding(lambda pixels: cv2.cvtColor(pixels, code), **layout)  # type: ignore[arg-type]
+
+
+def _to_8_bit(pixels: Pixels) -> Pixels:
+    """The full range onto the full range, rounded, as cv_bridge does it: v * 255 / 65535."""
+    return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+_UYVY = _color(cv2.COLOR_YUV2RGB_UYVY, channels=2, even_width=True)
+_YUYV = _color(cv2.COLOR_YUV2RGB_YUYV, channels=2, even_width=True)
+
+# YUV is BT.601 of limited range, as OpenCV and cv_bridge have it. Bayer names are those of the top left 2x2 pixels.
+RAW_ENCODINGS: dict[str, RawEncoding] = {
+    "rgb8": RawEncoding(lambda pixels: np.array(pixels), channels=3),
+    "bgr8": _color(cv2.COLOR_BGR2RGB, channels=3),
+    "rgba8": _color(cv2.COLOR_RGBA2RGB, channels=4),
+    "bgra8": _color(cv2.COLOR_BGRA2RGB, channels=4),
+    "mono8": _color(cv2.COLOR_GRAY2RGB),
+    "mono16": RawEncoding(lambda pixels: cv2.cvtColor(_to_8_bit(pixels), cv2.COLOR_GRAY2RGB), dtype="u2"),
+    "bayer_rggb8": _color(cv2.COLOR_BayerRGGB2RGB),
+    "bayer_bggr8": _color(cv2.COLOR_BayerBGGR2RGB),
+    "bayer_gbrg8": _color(cv2.COLOR_BayerGBRG2RGB),
+    "bayer_grbg8": _color(cv2.COLOR_BayerGRBG2RGB),
+    "yuv422": _UYVY,
+    "uyvy": _UYVY,
+    "yuv422_yuy2": _YUYV,
+    "yuyv": _YUYV,
+    "nv12": _color(cv2.COLOR_YUV2RGB_NV12, even_width=True, half_planes=True),
+    "nv21": _color(cv2.COLOR_YUV2RGB_NV21, even_width=True, half_planes=True),
+}
+
+
+def decode(frame: Frame) -> Image:
+    """The frame's picture: [H, W, 3] uint8, RGB.
+
+    A frame without size and step is a JPEG or PNG file, whatever its encoding is called; the file's own colour order
+    counts, its EXIF orientation doesn't (a camera's pixels are where its calibration has them). One that is cut short
+    is refused. Damage inside a JPEG's coded data can't be told from a picture.
+
+    Raises:
+        BadImageError: the frame can't be decoded; names camera, stamp, encoding, what is wrong and what would be right.
+    """
+    try:
+        if _is_compressed(frame):
+            return _decode_file(frame)
+        if frame.encoding in RAW_ENCODINGS:
+            return _decode_rows(frame, RAW_ENCODINGS[frame.encoding])
+        return _decode_by_cv_bridge(frame)
+    except (ValueError, cv2.error) as error:
+        raise BadImageError(
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+        ) from error
+
+
+def frame_size(frame: Frame) -> tuple[int, int]:
+    """Height and width of the frame's picture, in pixels, without decoding it.
+
+    Raises:
+        BadImageError: the file is empty, truncated, or neither JPEG nor PNG.
+    """
+    if not _is_compressed(frame):
+        return frame.height, frame.width
+    try:
+        return image_size(_bytes(frame))
+    except ValueError as error:
+        raise BadImageError(
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+        ) from error
+
+
+def _is_compressed(frame: Frame) -> bool:
+    return not (frame.height or frame.width or frame.step)
+
+
+def _bytes(frame: Frame) -> Image:
+    return np.frombuffer(frame.data, np.uint8)
+
+
+def _decode_file(frame: Frame) -> Pixels:
+    data = _bytes(frame)
+    image_size(data)
+    flags = cv2.IMREAD_IGNORE_ORIENTATION | cv2.IMREAD_ANYDEPTH
+    # image_transport compresses a Bayer image as it is: one channel, still to be interpolated.
+    original = frame.encoding.split(";")[0].strip()
+    mosaic = original.startswith("bayer_") and original in RAW_ENCODINGS
+    pixels: Pixels | None = cv2.imdecode(data, flags | (cv2.IMREAD_GRAYSCALE if mosaic else cv2.IMREAD_COLOR))
+    if pixels is None:
+        raise ValueError(f"OpenCV can't decode the file's {len(data)} bytes, expected an intact JPEG or PNG file")
+    if pixels.dtype == np.uint16:
+        pixels = _to_8_bit(pixels)
+    return RAW_ENCODINGS[original].convert(pixels) if mosaic else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _decode_rows(frame: Frame, encoding: RawEncoding) -> Pixels:
+    height, width, step = frame.height, frame.width, frame.step
+    if height <= 0 or width <= 0:
+        raise ValueError(f"the image is {width}x{height} pixels, expected at least 1x1")
+    if encoding.even_width and width % 2:
+        raise ValueError(f"the image is {width} pixels wide, expected an even number: two columns share their colour")
+    if encoding.half_planes and height % 2:
+        raise ValueError(f"the image is {height} pixels high, expected an even number: two rows share their colour")
+    dtype = np.dtype(encoding.dtype).newbyteorder(">" if frame.is_bigendian else "<")
+    used = width * encoding.channels * dtype.itemsize
+    rows = height * 3 // 2 if encoding.half_planes else height
+    data = _bytes(frame)
+    if encoding.half_planes and data.size == rows * used:
+        step = used  # tightly packed; drivers disagree on what a step over two planes is
+    if step < used:
+        raise ValueError(f"step is {step} bytes, expected at least {used} for rows of {width} pixels")
+    if data.size not in (rows * step, (rows - 1) * step + used):  # the last row may come without its padding
+        raise ValueError(f"the data are {data.size} bytes, expected {rows * step}: {rows} rows of {step} bytes")
+    pixels = np.lib.stride_tricks.as_strided(data, (rows, used), (step, 1)) if step != used else data
+    pixels = np.ascontiguousarray(pixels).view(dtype).reshape(rows, width, encoding.channels)
+    return encoding.convert(pixels)
+
+
+def _decode_by_cv_bridge(frame: Frame) -> Pixels:
+    unknown = f"unknown encoding, expected one of {', '.join(RAW_ENCODINGS)}"
+    try:
+        bridge = import_module("cv_bridge").CvBridge()
+    except Exception as error:  # absent, or built for another NumPy or ROS
+        raise ValueError(f"{unknown}; or else an installed cv_bridge that knows it ({error})") from error
+    message = SimpleNamespace(
+        height=frame.height,
+        width=frame.width,
+        step=frame.step,
+        encoding=frame.encoding,
+        is_bigendian=frame.is_bigendian,
+        data=bytes(_bytes(frame)),
+    )
+    try:
+        return np.ascontiguousarray(bridge.imgmsg_to_cv2(message, "rgb8"), np.uint8)
+    except Exception as error:  # its own CvBridgeError, and what its C++ part lets through
+        raise ValueError(f"{unknown}; cv_bridge does not know it either ({error})") from error

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.parameter import Parameter, declare, declared, flatten
 from alpamayo_ros.core.types import ConfigurationError, SamplingOptions
 
@@ -64,6 +65,7 @@ class CameraSettings:
 class OdometrySettings:
     """`odometry.*`."""
 
+    topic: str = declare("~/input/odometry", "Topic of nav_msgs/Odometry, 10 Hz or more.", needed=True)
     base_frame: str = declare("base_link", "The vehicle's frame: rear axle, on the ground.", needed=True)
     child_to_base: tuple[float, ...] = declare(
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -199,6 +201,11 @@ class Settings:
     def with_values(self, changes: Mapping[str, Any]) -> Settings:
         """These settings with some parameters changed. Raises ConfigurationError as `parse_settings` does."""
         return parse_settings({**self.flat(), **changes})
+
+    @property
+    def mounting(self) -> Mounting:
+        """Where the vehicle's frame is in the odometry's child frame, by `odometry.child_to_base`."""
+        return Mounting.from_xyz_rpy(self.odometry.child_to_base)
 
     def builder_config(self) -> BuilderConfig:
         """What the observation builder needs of these settings."""

@@ -1,0 +1,187 @@
+"""Camera images to the vision tower's input, as the Qwen2-VL image processor makes it.
+
+The order of the resize's two passes is fixed: horizontal first, then vertical, each a bicubic filter (a = -0.5) that
+is widened when it shrinks, with rounding and clipping to uint8 in between. NVIDIA's code does so through torchvision.
+Pillow takes the other order for some shapes, and a single pass in floating point rounds only once: either differs by up
+to 23 levels on noise. On the CPU torch's uint8 kernel is used, the one that NVIDIA's numbers come from; elsewhere the
+same in float32, which differs by one level at most, in less than 1 % of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from alpamayo_ros.core.types import BadImageError, ConfigurationError
+
+MAX_ASPECT_RATIO = 200
+
+
+class ImageSizeError(BadImageError):
+    """An image whose size the model can't take."""
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How images are prepared: sizes from the backbone's preprocessor_config.json, pixel limits from config.json."""
+
+    min_pixels: int = 163840
+    max_pixels: int = 196608
+    patch_size: int = 16
+    merge_size: int = 2
+    temporal_patch_size: int = 2
+    image_mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    image_std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_pixels <= self.max_pixels:
+            raise ConfigurationError(
+                f"min_pixels is {self.min_pixels} and max_pixels is {self.max_pixels}; "
+                "both have to be positive, and max_pixels at least min_pixels"
+            )
+        for name in ("patch_size", "merge_size", "temporal_patch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it has to be at least 1")
+
+    @classmethod
+    def from_json(cls, model: Mapping[str, Any], preprocessor: Mapping[str, Any] | None = None) -> ImageConfig:
+        """Read the pixel limits from config.json and the rest from preprocessor_config.json.
+
+        The processor's own `size` doesn't count: NVIDIA's code overrides it with the model's limits.
+
+        Raises:
+            ConfigurationError: a value that can't be.
+        """
+        values = {key: model[key] for key in ("min_pixels", "max_pixels") if model.get(key) is not None}
+        for key in ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std"):
+            if preprocessor is not None and key in preprocessor:
+                value = preprocessor[key]
+                values[key] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
+
+    @property
+    def factor(self) -> int:
+        """Sides of a resized image are multiples of this."""
+        return self.patch_size * self.merge_size
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePatches:
+    """Images as the vision tower takes them, one after the other."""
+
+    pixel_values: Tensor  # [patches of all images, 3 * temporal_patch_size * patch_size^2] float32
+    grid_thw: Tensor  # [images, 3] int64: 1, rows and columns of patches
+    token_counts: tuple[int, ...]  # tokens of each image in the prompt
+
+
+def target_size(height: int, width: int, config: ImageConfig) -> tuple[int, int]:
+    """The height and width to which an image is resized: Qwen's `smart_resize`.
+
+    Both are multiples of `config.factor`, the aspect ratio is kept as well as that allows, and the area lies within
+    the pixel limits.
+
+    Raises:
+        ImageSizeError: an empty image, or one more than 200 times as long as wide.
+    """
+    if min(height, width) < 1:
+        raise ImageSizeError(f"an image of {width}x{height} pixels is empty")
+    if max(height, width) / min(height, width) > MAX_ASPECT_RATIO:
+        raise ImageSizeError(
+            f"an image of {width}x{height} pixels is too long; the aspect ratio has to be {MAX_ASPECT_RATIO} at most"
+        )
+    factor = config.factor
+    rows, columns = round(height / factor) * factor, round(width / factor) * factor
+    if rows * columns > config.max_pixels:
+        shrink = math.sqrt(height * width / config.max_pixels)
+        rows = max(factor, math.floor(height / shrink / factor) * factor)
+        columns = max(factor, math.floor(width / shrink / factor) * factor)
+    elif rows * columns < config.min_pixels:
+        grow = math.sqrt(config.min_pixels / (height * width))
+        rows = math.ceil(height * grow / factor) * factor
+        columns = math.ceil(width * grow / factor) * factor
+    return rows, columns
+
+
+def token_count(height: int, width: int, config: ImageConfig) -> int:
+    """How many tokens an image of this size takes in the prompt."""
+    rows, columns = target_size(height, width, config)
+    return rows * columns // config.factor**2
+
+
+def resize(images: Tensor, height: int, width: int) -> Tensor:
+    """Resize uint8 images [N, 3, H, W] to [N, 3, height, width], on their device."""
+    work = images if images.device.type == "cpu" else images.float()
+    for size in ((work.shape[-2], width), (height, width)):
+        if work.shape[-2:] != size:
+            work = functional.interpolate(work, size=size, mode="bicubic", antialias=True)
+            if work.is_floating_point():
+                work = work.round().clamp(0, 255)
+    return work.to(torch.uint8)
+
+
+def patchify(images: Tensor, config: ImageConfig) -> Tensor:
+    """Normalise uint8 images [N, 3, H, W] of fitting size and cut them into patches.
+
+    Patches come in blocks of merge_size x merge_size, blocks and the patches inside row by row; a patch holds channel,
+    time, row, column, and the image stands for every moment of the temporal patch.
+
+    Returns:
+        [N, patches, 3 * temporal_patch_size * patch_size^2] float32.
+    """
+    count, channels, height, width = images.shape
+    patch, merge, moments = config.patch_size, config.merge_size, config.temporal_patch_size
+    mean = torch.tensor(config.image_mean, device=images.device).view(3, 1, 1) * 255
+    std = torch.tensor(config.image_std, device=images.device).view(3, 1, 1) * 255
+    values = (images.float() - mean) / std
+    blocks = values.view(
+        count, channels, height // config.factor, merge, patch, width // config.factor, merge, patch
+    ).permute(0, 2, 5, 3, 6, 1, 4, 7)
+    repeated = blocks[:, :, :, :, :, :, None].expand(*blocks.shape[:6], moments, patch, patch)
+    return repeated.reshape(count, -1, channels * moments * patch * patch)
+
+
+def preprocess(
+    images: Sequence[Tensor | NDArray[np.uint8]], config: ImageConfig, device: torch.device | str = "cpu"
+) -> ImagePatches:
+    """Resize, normalise and cut images of any sizes.
+
+    Args:
+        images: RGB uint8 [H, W, 3] each, as arrays or tensors.
+        config: The pixel limits and patch sizes.
+        device: Where the work happens and the result lies.
+
+    Raises:
+        BadImageError: an image of another type or shape.
+        ImageSizeError: an image that is empty or too long.
+    """
+    if not images:
+        raise BadImageError("there are no images; at least one is needed")
+    pixels, grids = [], []
+    for image in images:
+        tensor = _as_tensor(image).to(device).permute(2, 0, 1)[None]
+        rows, columns = target_size(tensor.shape[-2], tensor.shape[-1], config)
+        pixels.append(patchify(resize(tensor, rows, columns), config)[0])
+        grids.append((1, rows // config.patch_size, columns // config.patch_size))
+    counts = tuple(rows * columns // config.merge_size**2 for _, rows, columns in grids)
+    return ImagePatches(torch.cat(pixels), torch.tensor(grids, device=device), counts)
+
+
+def _as_tensor(image: Tensor | NDArray[np.uint8]) -> Tensor:
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8:
+            raise BadImageError(f"an image has the type {image.dtype}; it has to be uint8")
+        # A negative stride (a flipped view) can't become a tensor, and torch warns of an array it can't write.
+        image = torch.from_numpy(image if image.flags.writeable and min(image.strides) > 0 else image.copy())
+    if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+        raise BadImageError(
+            f"an image has the type {image.dtype} and the shape {tuple(image.shape)}; it has to be uint8 [H, W, 3]"
+        )
+    return image

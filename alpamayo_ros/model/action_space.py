@@ -80,6 +80,15 @@ class Trajectory:
     actions: Tensor  # [..., N, 2] acceleration m/s^2 and curvature 1/m during each step
 
 
+@dataclass(frozen=True, eq=False)
+class FittedPath:
+    """What was fitted to a path that somebody else drove."""
+
+    actions: Tensor  # [..., N, 2] normalised
+    speed: Tensor  # [..., N + 1] m/s, from t0 on
+    heading: Tensor  # [..., N + 1] rad, from t0 on, not wrapped; starts at 0
+
+
 class UnicycleActionSpace:
     """Turns normalised actions into trajectories and trajectories into normalised actions."""
 
@@ -166,10 +175,21 @@ class UnicycleActionSpace:
         history_rotation: Tensor,
         v0: Tensor | None = None,
     ) -> Tensor:
-        """The normalised actions [..., N, 2] that follow a path.
+        """The normalised actions [..., N, 2] that follow a path; see `fit`."""
+        return self.fit(xyz, rotation, history_xyz, history_rotation, v0).actions
 
-        Heading, speed, acceleration and curvature are fitted one after the other, each with a penalty on its rate of
-        change, so that a noisy path gives smooth actions. That makes it no exact inverse of `actions_to_trajectory`.
+    def fit(
+        self,
+        xyz: Tensor,
+        rotation: Tensor,
+        history_xyz: Tensor,
+        history_rotation: Tensor,
+        v0: Tensor | None = None,
+    ) -> FittedPath:
+        """Fit heading, speed, acceleration and curvature to a path, one after the other.
+
+        Each has a penalty on its rate of change, so that a noisy path gives smooth actions. That makes it no exact
+        inverse of `actions_to_trajectory`.
 
         Args:
             xyz: [..., N, 3] m in ego at t0 + dt, t0 + 2 dt, ...
@@ -179,6 +199,7 @@ class UnicycleActionSpace:
             v0: [...] m/s at t0; estimated from the history when not given.
 
         Raises:
+            ConfigurationError: poses of another shape.
             EngineError: the curvature can't be solved for, as with a NaN in the input.
         """
         _check_poses(xyz, rotation, "path")
@@ -192,7 +213,7 @@ class UnicycleActionSpace:
         acceleration = self._fit_rates(speed.diff(dim=-1) / c.dt, c.a_lambda, c.a_ridge)
         length = c.dt * speed[..., :-1] + 0.5 * c.dt**2 * acceleration
         curvature = self._fit_rates(heading.diff(dim=-1), c.kappa_lambda, c.kappa_ridge, length)
-        return self.normalise(torch.stack((acceleration, curvature), -1))
+        return FittedPath(self.normalise(torch.stack((acceleration, curvature), -1)), speed, heading)
 
     def _fit_speeds(self, displacement: Tensor, heading: Tensor, v0: Tensor | None = None) -> Tensor:
         """Speeds [..., M + 1] that explain M displacements [..., M, 2]; [..., M] after a v0 that is known."""

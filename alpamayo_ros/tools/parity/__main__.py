@@ -1,0 +1,120 @@
+"""Compares the model with numbers that NVIDIA's code produced: `python -m alpamayo_ros.tools.parity GOLDEN_DIR`.
+
+Prints one line per comparison, `PASS|FAIL name max_error tolerance` or `N/S name reason`, and last the counts. Exits
+with 1 when something failed and with 2 when there was nothing to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tqdm import tqdm
+
+from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Status, not_supported
+from alpamayo_ros.tools.parity.registry import CHECKERS
+
+
+def find_cases(folder: Path) -> list[Case]:
+    """Every case of every file in a folder. A file that can't be read is a case that fails.
+
+    Raises:
+        ConfigurationError: no such folder, or no golden file in it.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is not a folder; it has to be one of golden files")
+    cases: list[Case] = []
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in files:
+        checkers = [checker for checker in CHECKERS if fnmatchcase(path.name, checker.pattern)]
+        if not checkers and path.suffix == ".npz":
+            reason = f"nothing here checks a file named {path.name}"
+            cases.append(Case(path.stem, lambda name=path.stem, reason=reason: [not_supported(name, reason)]))  # type: ignore[misc]
+        for checker in checkers:
+            try:
+                cases.extend(checker.cases(path))
+            except Exception as error:
+                cases.append(_failing(path.stem, f"{path.name} can't be read: {_describe(error)}"))
+    if not cases:
+        patterns = ", ".join(sorted({checker.pattern for checker in CHECKERS}))
+        raise ConfigurationError(f"{folder} holds no golden file; their names are {patterns}")
+    return cases
+
+
+def run(case: Case) -> Iterator[CaseResult]:
+    """The results of a case; an exception in it is one that failed."""
+    try:
+        yield from case.check()
+    except Exception as error:
+        yield from _failing(case.name, _describe(error)).check()
+
+
+def matches(name: str, wanted: str) -> bool:
+    """Whether `wanted` names a result or a group of results: some consecutive parts of its name; globs are allowed."""
+    parts, patterns = name.split("/"), wanted.strip("/").split("/")
+    starts = range(len(parts) - len(patterns) + 1)
+    return any(all(map(fnmatchcase, parts[start:], patterns)) for start in starts)
+
+
+def compare(cases: list[Case], wanted: str | None) -> Iterator[tuple[Case, Iterator[CaseResult]]]:
+    """The cases to run, each with its results, as far as they are wanted."""
+    chosen = [case for case in cases if wanted is None or matches(case.name, wanted)]
+    if chosen or wanted is None:
+        yield from ((case, run(case)) for case in chosen)
+    else:  # part of a case is wanted, and only running tells what its parts are
+        near = [case for case in cases if wanted.strip("/").startswith(f"{case.name}/")] or cases
+        for case in near:
+            yield case, (result for result in run(case) if matches(result.name, wanted))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m alpamayo_ros.tools.parity", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, metavar="GOLDEN_DIR", help="a folder of golden files")
+    parser.add_argument("--only", metavar="NAME", help="a file, a case or a quantity, such as action_space/left_turn")
+    options = parser.parse_args(arguments)
+    try:
+        counts = _print_results(find_cases(options.folder), options.only)
+        if not counts:
+            raise ConfigurationError(f"--only {options.only} matches no case in {options.folder}")
+    except AlpamayoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    passed, failed, skipped = (counts[status] for status in (Status.PASS, Status.FAIL, Status.NOT_SUPPORTED))
+    print(f"{passed} passed, {failed} failed, {skipped} not supported")
+    return 1 if failed else 0
+
+
+def _print_results(cases: list[Case], wanted: str | None) -> Counter[Status]:
+    counts: Counter[Status] = Counter()
+    chosen = list(compare(cases, wanted))
+    with tqdm(chosen, unit="case", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False) as progress:
+        for case, results in progress:
+            progress.set_description(case.name)
+            for result in results:
+                counts[result.status] += 1
+                tqdm.write(result.line(), file=sys.stdout)
+                sys.stdout.flush()
+    return counts
+
+
+def _failing(name: str, message: str) -> Case:
+    results: Iterable[CaseResult] = [CaseResult(name, Status.FAIL, float("inf"), 0.0, message)]
+    return Case(name, lambda: results)
+
+
+def _describe(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, AlpamayoError) else f"{type(error).__name__}: {text}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Checks action_in_proj.npz: frequencies, Fourier features, and the module's output in float32 and bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from alpamayo_ros.model.action_projection import ActionProjection, ActionProjectionConfig
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close
+
+FLOAT32_TOLERANCE = 1e-3  # angles reach 2 pi 100 x
+BF16_TOLERANCE = 0.10
+MODEL_PREFIX = "out_bf16_x_bf16_"
+
+Arrays = dict[str, np.ndarray]
+
+
+def _cases(path: Path) -> Iterator[Case]:
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, suffix, bf16_constants in (("float32", "", False), ("bf16_constants", "_bf16freqs", True)):
+        yield Case(
+            f"{path.stem}/{name}", partial(_check_float32, f"{path.stem}/{name}", arrays, suffix, bf16_constants)
+        )
+    if "out_bf16_autocast_cpu" in arrays:
+        yield Case(f"{path.stem}/bf16_autocast", partial(_check_autocast, f"{path.stem}/bf16_autocast", arrays))
+    for key in sorted(key for key in arrays if key.startswith(MODEL_PREFIX)):
+        name = f"{path.stem}/bf16_inputs_{key.removeprefix(MODEL_PREFIX)}"
+        yield Case(name, partial(_check_bf16_inputs, name, arrays, key))
+
+
+def _check_float32(name: str, arrays: Arrays, suffix: str, bf16_constants: bool) -> Iterator[CaseResult]:
+    module = _module(arrays, bf16_constants)
+    inputs = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["timesteps"])
+    key = "freqs_bf16" if bf16_constants else "freqs_fp32"
+    if key in arrays:
+        yield close(f"{name}/frequencies", module.frequencies, arrays[key].reshape(-1), FLOAT32_TOLERANCE)
+    if f"features_fp32{suffix}" in arrays:
+        features = module.fourier_features(*inputs)
+        yield close(f"{name}/features", features, arrays[f"features_fp32{suffix}"], FLOAT32_TOLERANCE)
+    if f"out_fp32{suffix}" in arrays:
+        yield close(f"{name}/output", module(*inputs), arrays[f"out_fp32{suffix}"], FLOAT32_TOLERANCE)
+
+
+def _check_autocast(name: str, arrays: Arrays) -> Iterator[CaseResult]:
+    module = _module(arrays, bf16_constants=True).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = module(torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["timesteps"]))
+    yield close(name, output, arrays["out_bf16_autocast_cpu"], BF16_TOLERANCE)
+
+
+def _check_bf16_inputs(name: str, arrays: Arrays, key: str) -> Iterator[CaseResult]:
+    module = _module(arrays, bf16_constants=True).bfloat16()
+    module.upcast_inputs = key.removeprefix(MODEL_PREFIX) == "alpamayo_r1"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = module(torch.from_numpy(arrays["x"]).bfloat16(), torch.from_numpy(arrays["timesteps"]).bfloat16())
+    yield close(name, output, arrays[key], BF16_TOLERANCE)
+
+
+def _module(arrays: Arrays, bf16_constants: bool) -> ActionProjection:
+    weights = {
+        key.removeprefix("weight/"): torch.from_numpy(arrays[key]) for key in arrays if key.startswith("weight/")
+    }
+    hidden, features = weights["encoder.trunk.0.weight"].shape
+    layers = sum(weight.ndim == 2 for weight in weights.values()) - 1
+    config = ActionProjectionConfig(hidden, layers, float(arrays["freqs_fp32"].max()), features // 3)
+    module = ActionProjection(config, weights["norm.weight"].shape[0], bf16_constants)
+    module.load_state_dict(weights)
+    return module.eval()
+
+
+ACTION_PROJECTION = Checker("action_in_proj*.npz", _cases)

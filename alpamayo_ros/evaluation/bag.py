@@ -1,0 +1,306 @@
+"""Reading and writing ROS 2 bags without ROS."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
+from rosbags.interfaces.typing import Typesdict
+from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_types_from_idl, get_types_from_msg, get_typestore
+from rosbags.typesys.store import Typestore
+
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.evaluation.bag_storage import IntactStorage, RawMessage, Storage
+from alpamayo_ros.evaluation.damaged_bag import DamagedMcap, DamagedSqlite, NotABag
+from alpamayo_ros.evaluation.ros_types import ros_types
+
+__all__ = ["BagMessage", "BagReader", "BagWriter", "RawMessage", "ros_types"]
+
+DAMAGED: dict[str, type[DamagedMcap] | type[DamagedSqlite]] = {".mcap": DamagedMcap, ".db3": DamagedSqlite}
+STORAGES = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}
+
+
+@dataclass(frozen=True)
+class BagMessage:
+    """A message as it was received."""
+
+    topic: str
+    type: str  # "sensor_msgs/msg/Image"
+    receive_ns: int
+    message: Any  # a class that `rosbags` generated; fields as in the .msg file
+
+
+class BagReader:
+    """A bag: a folder as `ros2 bag record` leaves it, or a single .mcap or .db3 file; split and compressed ones too.
+
+    A file that is damaged is read up to the damage, and `warnings` says so.
+
+    Raises:
+        ConfigurationError: there is no bag at `path`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.warnings: list[str] = []
+        self._storages = self._open()
+        contents = [storage.contents for storage in self._storages]
+        self.topics: dict[str, str] = {}  # topic -> type, in alphabetical order
+        for topic, kind in sorted(item for content in contents for item in content.topics.items()):
+            self.topics[topic] = kind
+        times = [(c.start_ns, c.end_ns) for c in contents if c.end_ns]
+        self.start_ns = min((start for start, _ in times), default=0)  # receive time of the first message; 0 if none
+        self.end_ns = max((end for _, end in times), default=0)
+        self.latched = frozenset[str]().union(*(content.latched for content in contents))
+        self._types: Typestore | None = None
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first message to the last, by receive time."""
+        return (self.end_ns - self.start_ns) * 1e-9
+
+    def count(self, topic: str) -> int:
+        """How many messages the topic has; 0 for a topic that the bag doesn't have."""
+        return sum(storage.contents.counts.get(topic, 0) for storage in self._storages)
+
+    def describe_topics(self) -> str:
+        """The bag's topics in words, for messages to the user."""
+        return ", ".join(f"{topic} ({kind}, {self.count(topic)})" for topic, kind in self.topics.items()) or "none"
+
+    def messages(self, topics: Iterable[str] | None = None) -> Iterator[BagMessage]:
+        """The messages of these topics (None: of all), in order of arrival.
+
+        Messages that can't be deserialized are left out, and `warnings` says so.
+
+        Raises:
+            ConfigurationError: the bag doesn't have one of the topics, or nothing defines its type.
+        """
+        wanted = self._check(topics)
+        known = self.types.fielddefs
+        unknown = {topic: self.topics[topic] for topic in wanted if self.topics[topic] not in known}
+        for topic, kind in unknown.items():
+            text = f"{self.path}: topic {topic} has type {kind}, which neither the bag nor this package defines"
+            if topics is not None:
+                raise ConfigurationError(text)
+            self._warn(f"{text}; it is left out")
+        return self._deserialized(wanted - unknown.keys())
+
+    def raw_messages(self, topics: Iterable[str] | None = None) -> Iterator[RawMessage]:
+        """The same without deserialization, and for every type."""
+        wanted = self._check(topics)
+        return heapq.merge(*(s.messages(wanted) for s in self._storages), key=lambda message: message.receive_ns)
+
+    @property
+    def types(self) -> Typestore:
+        """The message types that `messages` deserializes: the bag's own definitions, and ours for the rest."""
+        if self._types is None:
+            own = ros_types()
+            definitions = dict(own.fielddefs)
+            for storage in self._storages:
+                for name, (form, text) in storage.contents.definitions.items():
+                    try:
+                        definitions.update(_parse_definition(name, form, text))
+                    except Exception as error:
+                        self._warn(f"{self.path}: the bag's definition of {name} can't be parsed: {error}")
+            self._types = own if definitions == own.fielddefs else _typestore(definitions)
+        return self._types
+
+    def close(self) -> None:
+        """Free the files."""
+        for storage in self._storages:
+            storage.close()
+
+    def __enter__(self) -> BagReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _check(self, topics: Iterable[str] | None) -> set[str]:
+        wanted = set(self.topics if topics is None else topics)
+        if missing := sorted(wanted - self.topics.keys()):
+            raise ConfigurationError(
+                f"{self.path} has no topic {', '.join(missing)}; its topics (type, messages) are: "
+                f"{self.describe_topics()}"
+            )
+        return wanted
+
+    def _deserialized(self, topics: set[str]) -> Iterator[BagMessage]:
+        bad = dict.fromkeys(topics, 0)
+        for raw in self.raw_messages(topics):
+            try:
+                message = self.types.deserialize_cdr(raw.data, raw.type)
+            except Exception as error:  # damaged bytes raise whatever their reading runs into
+                if not bad[raw.topic]:
+                    self._warn(f"{self.path}: a {raw.type} on {raw.topic} can't be deserialized: {error!r}")
+                bad[raw.topic] += 1
+                continue
+            yield BagMessage(raw.topic, raw.type, raw.receive_ns, message)
+        for topic, count in bad.items():
+            if count:
+                self._warn(f"{self.path}: {count} messages on {topic} were left out, being damaged")
+
+    def _open(self) -> list[Storage]:
+        if not self.path.exists():
+            raise ConfigurationError(f"there is no bag at {self.path}: no such file or folder")
+        if self.path.is_file():
+            return [self._open_file(self.path)]
+        files, compressed = self._files()
+        if compressed:
+            try:
+                return [IntactStorage(self.path, self._warn)]
+            except Exception as error:
+                raise ConfigurationError(f"the compressed bag {self.path} can't be read: {error}") from error
+        return [self._open_file(file) for file in files]
+
+    def _files(self) -> tuple[list[Path], bool]:
+        """The bag's files, in order, and whether `rosbags` has to decompress them."""
+        present = sorted(file for file in self.path.iterdir() if file.suffix in DAMAGED)
+        metadata = self.path / "metadata.yaml"
+        if not metadata.is_file():
+            if not present:
+                raise ConfigurationError(
+                    f"{self.path} is not a bag: it has neither a metadata.yaml nor a file ending in "
+                    f"{' or '.join(DAMAGED)}"
+                )
+            self._warn(f"{metadata} is missing; reading {', '.join(file.name for file in present)}")
+            return present, False
+        try:
+            information = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
+            files = [self.path / Path(name).name for name in information["relative_file_paths"]]
+            mode = str(information.get("compression_mode") or "none").lower()
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+            self._warn(f"{metadata} can't be read ({error!r}); reading {', '.join(file.name for file in present)}")
+            files, mode = present, "none"
+        if mode in ("file", "message"):
+            return files, True
+        for file in files:
+            if not file.is_file():
+                self._warn(f"{file} is missing, though metadata.yaml lists it")
+        files = [file for file in files if file.is_file()]
+        if not files:
+            raise ConfigurationError(f"{self.path} is not a bag: none of the files in its metadata.yaml exists")
+        return files, False
+
+    def _open_file(self, file: Path) -> Storage:
+        if file.suffix not in DAMAGED:
+            hint = "; convert a ROS 1 bag with rosbags-convert" if file.suffix == ".bag" else ""
+            raise ConfigurationError(
+                f"{file} is not a bag: expected a folder or a file ending in {' or '.join(DAMAGED)}{hint}"
+            )
+        try:
+            return IntactStorage(file, self._warn)
+        except Exception as error:
+            try:
+                damaged = DAMAGED[file.suffix](file)
+            except (NotABag, OSError, ValueError) as reason:
+                raise ConfigurationError(f"{file} is not a bag, or nothing of it can be read: {reason}") from error
+        read = sum(damaged.contents.counts.values())
+        self._warn(f"{file} is damaged: {damaged.damage}; {read} messages before that could be read")
+        return damaged
+
+
+class BagWriter:
+    """Writes a bag as a context manager: under a temporary name at first, so that a failure leaves nothing behind.
+
+    `path` becomes a folder. An existing one is refused, or replaced if `overwrite` is set and it is a bag.
+
+    Raises:
+        ConfigurationError: the path is taken, or the storage unknown.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        storage: str = "mcap",
+        *,
+        overwrite: bool = False,
+        latched: Iterable[str] = ("/tf_static",),  # topics to be offered as transient local when the bag is played
+    ) -> None:
+        self.path = Path(path)
+        if storage not in STORAGES:
+            raise ConfigurationError(f"bag storage {storage!r}, expected one of {', '.join(STORAGES)}")
+        is_bag = (self.path / "metadata.yaml").is_file()
+        if os.path.lexists(self.path) and not (overwrite and is_bag):
+            what = "exists" if is_bag or not overwrite else "exists and is no bag that could be overwritten"
+            raise ConfigurationError(f"{self.path} {what}; remove it or choose another name")
+        self._storage = STORAGES[storage]
+        self._latched = frozenset(latched)
+        self._connections: dict[str, Connection] = {}
+
+    def __enter__(self) -> BagWriter:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", suffix=".partial", dir=self.path.parent))
+        self._writer = Writer(self._folder / self.path.name, version=9, storage_plugin=self._storage)
+        self._writer.open()
+        return self
+
+    def write(self, topic: str, message: Any, receive_ns: int) -> None:
+        """Append a message: an instance of one of `ros_types().types`."""
+        kind = message.__msgtype__
+        data = ros_types().serialize_cdr(message, kind)
+        if topic not in self._connections:
+            self._connections[topic] = self._writer.add_connection(
+                topic, kind, typestore=ros_types(), offered_qos_profiles=[_qos(topic in self._latched)]
+            )
+        connection = self._connections[topic]
+        if connection.msgtype != kind:
+            raise ConfigurationError(f"topic {topic} of {self.path} carries {connection.msgtype}, not {kind}")
+        self._writer.write(connection, receive_ns, data)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._writer.__exit__(kind, error, trace)
+            if error is None:
+                if self.path.exists():
+                    shutil.rmtree(self.path)
+                os.rename(self._folder / self.path.name, self.path)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _parse_definition(name: str, form: str, text: str) -> Typesdict:
+    if form == "ros2msg":
+        return dict(get_types_from_msg(text, name))
+    separator = "=" * 80 + "\n"
+    parts = text.split(separator) if text.startswith(separator) else [f"IDL: {name}\n{text}"]
+    types: Typesdict = {}
+    for part in filter(None, parts):
+        types.update(get_types_from_idl(part.split("\n", 1)[1]))
+    return types
+
+
+def _typestore(definitions: Typesdict) -> Typestore:
+    store = get_typestore(Stores.EMPTY)
+    store.register(definitions)
+    return store
+
+
+def _qos(latched: bool) -> Qos:
+    endless = QosTime(9223372036, 854775807)
+    return Qos(
+        history=QosHistory.KEEP_LAST,
+        depth=10,
+        reliability=QosReliability.RELIABLE,
+        durability=QosDurability.TRANSIENT_LOCAL if latched else QosDurability.VOLATILE,
+        deadline=endless,
+        lifespan=endless,
+        liveliness=QosLiveliness.AUTOMATIC,
+        liveliness_lease_duration=endless,
+        avoid_ros_namespace_conventions=False,
+    )

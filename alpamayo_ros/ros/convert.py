@@ -1,0 +1,140 @@
+"""Messages to the core's data, and predictions to messages. Stamps are exact: integer nanoseconds throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from builtin_interfaces.msg import Duration, Time
+from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
+from nav_msgs.msg import Odometry, Path
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import Header
+
+from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints
+from alpamayo_ros.core.types import Array, EgoPose, Frame
+from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates, TrajectoryPoint
+
+SECOND_NS = 1_000_000_000
+
+
+def stamp_ns(stamp: Time) -> int:
+    """A stamp in nanoseconds."""
+    return int(stamp.sec) * SECOND_NS + int(stamp.nanosec)
+
+
+def time_message(ns: int) -> Time:
+    """Nanoseconds as a stamp."""
+    sec, nanosec = divmod(ns, SECOND_NS)
+    return Time(sec=sec, nanosec=nanosec)
+
+
+def duration_message(ns: int) -> Duration:
+    """Nanoseconds as a duration."""
+    sec, nanosec = divmod(ns, SECOND_NS)
+    return Duration(sec=sec, nanosec=nanosec)
+
+
+def frame_from_message(message: Image | CompressedImage, camera: int, serial: int) -> Frame:
+    """A camera message as a Frame of the camera with that index. The bytes are not copied."""
+    stamp = stamp_ns(message.header.stamp)
+    data = memoryview(message.data)
+    if isinstance(message, CompressedImage):
+        return Frame(serial, camera, stamp, data, encoding=message.format)
+    return Frame(
+        serial,
+        camera,
+        stamp,
+        data,
+        encoding=message.encoding,
+        height=message.height,
+        width=message.width,
+        step=message.step,
+        is_bigendian=bool(message.is_bigendian),
+    )
+
+
+def pose_from_message(message: Odometry) -> EgoPose:
+    """An odometry message as the pose and twist of its child frame; nothing is checked here."""
+    position, orientation = message.pose.pose.position, message.pose.pose.orientation
+    linear, angular = message.twist.twist.linear, message.twist.twist.angular
+    return EgoPose(
+        stamp_ns=stamp_ns(message.header.stamp),
+        position=np.array([position.x, position.y, position.z]),
+        orientation=np.array([orientation.x, orientation.y, orientation.z, orientation.w]),
+        linear_velocity=np.array([linear.x, linear.y, linear.z]),
+        angular_velocity=np.array([angular.x, angular.y, angular.z]),
+    )
+
+
+def header_message(ns: int, frame_id: str) -> Header:
+    """A header."""
+    return Header(stamp=time_message(ns), frame_id=frame_id)
+
+
+def pose_message(position: Array, orientation: Array) -> Pose:
+    """Position [3] in m and unit quaternion [4] (x, y, z, w) as a pose."""
+    x, y, z = position.tolist()
+    qx, qy, qz, qw = orientation.tolist()
+    return Pose(position=Point(x=x, y=y, z=z), orientation=Quaternion(x=qx, y=qy, z=qz, w=qw))
+
+
+def path_message(points: TrajectoryPoints, t0_ns: int, frame_id: str) -> Path:
+    """The points as a path: the header carries t0, pose i its own time t0 + (i+1) * 0.1 s."""
+    poses = [
+        PoseStamped(header=header_message(t0_ns + after, frame_id), pose=pose_message(position, orientation))
+        for after, position, orientation in zip(TIMES_FROM_START_NS, points.position, points.orientation, strict=True)
+    ]
+    return Path(header=header_message(t0_ns, frame_id), poses=poses)
+
+
+def trajectory_message(points: TrajectoryPoints, t0_ns: int, frame_id: str, valid_ns: int) -> Trajectory:
+    """The points as a trajectory that may be followed until t0 + valid_ns."""
+    rows = zip(
+        TIMES_FROM_START_NS,
+        points.position,
+        points.orientation,
+        points.speed.tolist(),
+        points.acceleration.tolist(),
+        points.curvature.tolist(),
+        strict=True,
+    )
+    return Trajectory(
+        header=header_message(t0_ns, frame_id),
+        valid_until=time_message(t0_ns + valid_ns),
+        initial_speed=points.initial_speed,
+        points=[
+            TrajectoryPoint(
+                time_from_start=duration_message(after),
+                pose=pose_message(position, orientation),
+                speed=speed,
+                acceleration=acceleration,
+                curvature=curvature,
+            )
+            for after, position, orientation, speed, acceleration, curvature in rows
+        ],
+    )
+
+
+def empty_trajectory_message(ns: int, frame_id: str, reason: str) -> Trajectory:
+    """No trajectory, and why: there is nothing to follow from now (`ns`) on."""
+    return Trajectory(header=header_message(ns, frame_id), valid_until=time_message(ns), reason=reason)
+
+
+def candidates_message(
+    candidates: Sequence[Trajectory], reasoning: Sequence[str], chosen: int, t0_ns: int, frame_id: str
+) -> TrajectoryCandidates:
+    """All samples of a tick."""
+    return TrajectoryCandidates(
+        header=header_message(t0_ns, frame_id),
+        candidates=list(candidates),
+        reasoning=list(reasoning),
+        chosen=chosen,
+    )
+
+
+def reasoning_message(text: str, token_ids: Sequence[int], finish_reason: str, t0_ns: int, frame_id: str) -> Reasoning:
+    """The reasoning of one sample."""
+    return Reasoning(
+        header=header_message(t0_ns, frame_id), text=text, token_ids=list(token_ids), finish_reason=finish_reason
+    )

@@ -1,0 +1,57 @@
+"""Looks for the two faults that leave a topic silent without an error: a wrong type, and incompatible QoS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rclpy.node import Node
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One end of a topic that this node has, or is going to have."""
+
+    topic: str  # fully qualified, after remapping
+    type_name: str  # "sensor_msgs/msg/Image"
+    qos: QoSProfile
+    remedy: str = ""  # what the user may change on this side
+
+
+def publisher_faults(node: Node, subscribed: Endpoint) -> tuple[str, ...]:
+    """Publishers of the topic that this subscription can't hear, each with why."""
+    faults = []
+    for info in node.get_publishers_info_by_topic(subscribed.topic):
+        who = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+        if info.topic_type != subscribed.type_name:
+            faults.append(
+                f"{who} publishes {info.topic_type} on {subscribed.topic}, expected {subscribed.type_name}"
+                f"{subscribed.remedy and ': ' + subscribed.remedy}"
+            )
+            continue
+        verdict, reason = qos_check_compatible(info.qos_profile, subscribed.qos)
+        if verdict == QoSCompatibility.ERROR:
+            faults.append(f"{who} publishes {subscribed.topic} with incompatible QoS: {reason.strip()}")
+    return tuple(faults)
+
+
+def subscriber_faults(node: Node, published: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Subscribers of these topics that can't hear this node, each with why."""
+    faults = []
+    for endpoint in published:
+        for info in node.get_subscriptions_info_by_topic(endpoint.topic):
+            who = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+            if info.topic_type != endpoint.type_name:
+                faults.append(f"{who} expects {info.topic_type} on {endpoint.topic}, which is {endpoint.type_name}")
+                continue
+            verdict, reason = qos_check_compatible(endpoint.qos, info.qos_profile)
+            if verdict == QoSCompatibility.ERROR:
+                faults.append(f"{who} subscribes {endpoint.topic} with incompatible QoS: {reason.strip()}")
+    return tuple(faults)
+
+
+def type_name(message_type: type) -> str:
+    """The name of a message class as the graph has it: "sensor_msgs/msg/Image"."""
+    package, kind = message_type.__module__.split(".")[:2]
+    return f"{package}/{kind}/{message_type.__name__}"

@@ -1,0 +1,35 @@
+"""ROS isolation for every test: no test hears another, on this machine or the network."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))  # helpers that several test folders share
+
+# Before rclpy is imported anywhere: participants on this host alone, and transports that carry images.
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "LARGE_DATA"
+os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
+
+FIRST_DOMAIN, DOMAINS_PER_WORKER, WORKERS = 20, 25, 8  # below 232, above which ports run out
+_used = 0
+
+
+def worker_number() -> int:
+    """0 without xdist, else the number of this worker."""
+    return int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "gw0"))) % WORKERS
+
+
+@pytest.fixture
+def ros_domain(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A ROS domain that no other running test has; in the environment too, for processes that the test starts."""
+    global _used
+    domain = FIRST_DOMAIN + worker_number() * DOMAINS_PER_WORKER + _used % DOMAINS_PER_WORKER
+    _used += 1
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
+    return domain

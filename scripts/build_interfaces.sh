@@ -8,7 +8,7 @@ export PATH=$venv/bin:$PATH AMENT_PREFIX_PATH=$venv CMAKE_PREFIX_PATH=$venv
 build() {
   local source=$1 build=$venv/build/$2
   cmake -S "$source" -B "$build" -DCMAKE_INSTALL_PREFIX="$venv" -DPython3_EXECUTABLE="$venv/bin/python" \
-    -DAMENT_CMAKE_SYMLINK_INSTALL=ON -DBUILD_TESTING=OFF &&
+    -DAMENT_CMAKE_SYMLINK_INSTALL=ON -DBUILD_TESTING=OFF -DINTERFACES_ONLY=ON &&
     cmake --build "$build" --parallel "$(nproc)" &&
     cmake --install "$build"
 }
@@ -17,7 +17,7 @@ if ! { build "$root/test/interfaces/tf2_msgs" tf2_msgs && build "$root" alpamayo
   echo "error: building the ROS messages failed; the whole log is $log" >&2
   exit 1
 fi
-# The sources stay importable from everywhere, also files that are added later.
+# The sources are imported from where they are, from every folder.
 "$venv/bin/python" - "$root" <<'PY'
 import sys, sysconfig
 from pathlib import Path

@@ -10,7 +10,7 @@ build() {
   cmake -S "$source" -B "$build" -DCMAKE_INSTALL_PREFIX="$venv" -DPython3_EXECUTABLE="$venv/bin/python" \
     -DAMENT_CMAKE_SYMLINK_INSTALL=ON -DBUILD_TESTING=OFF -DINTERFACES_ONLY=ON &&
     cmake --build "$build" --parallel "$(nproc)" &&
-    cmake --install "$build"
+    (cd "$build" && cmake --install .)  # symlink mode leaves a manifest where it runs
 }
 if ! { build "$root/test/interfaces/tf2_msgs" tf2_msgs && build "$root" alpamayo_ros; } >"$log" 2>&1; then
   tail -n 40 "$log" >&2

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.frames import Refusal
+from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.stream import Entry, StampedStream
 from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose
+
+Stamps = NDArray[np.int64]
 
 HISTORY_NS = (HISTORY_LENGTH - 1) * STEP_NS
 KEEP_NS = HISTORY_NS + 1_500_000_000
@@ -64,7 +67,7 @@ class EgoBuffer(StampedStream[EgoPose]):
         if newest is None or oldest is None or newest.stamp_ns < t0_ns:
             behind_s = 0.0 if newest is None else (t0_ns - newest.stamp_ns) * 1e-9
             return HistoryFault("behind", {"newest_before_t0_s": round(behind_s, 3)})
-        wanted = t0_ns - HISTORY_NS + np.arange(HISTORY_LENGTH, dtype=np.int64) * STEP_NS
+        wanted: Stamps = t0_ns - HISTORY_NS + np.arange(HISTORY_LENGTH, dtype=np.int64) * STEP_NS
         if oldest.stamp_ns > wanted[0]:
             covered_s = (t0_ns - oldest.stamp_ns) * 1e-9
             if oldest.stamp_ns > t0_ns or not (standstill_padding and self._stands_still(t0_ns)):
@@ -80,7 +83,7 @@ class EgoBuffer(StampedStream[EgoPose]):
     def _covers(self, stamp_ns: int) -> bool:
         return bool(len(self)) and self.entry(0).stamp_ns <= stamp_ns <= self.entry(len(self) - 1).stamp_ns
 
-    def _interpolate(self, wanted: np.ndarray, max_gap_ns: int) -> History | HistoryFault:
+    def _interpolate(self, wanted: Stamps, max_gap_ns: int) -> History | HistoryFault:
         first = max(self.index_at_or_after(int(wanted[0])) - 1, 0)
         last = min(self.index_at_or_after(int(wanted[-1])) + 1, len(self))
         entries = [self.entry(index) for index in range(first, last)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from alpamayo_ros.core.accounting import StreamCounts, Tally
@@ -108,7 +109,7 @@ class StampedStream(Generic[Item]):
         stamps = [each.stamp_ns for each in self._entries[-16:]]
         if len(stamps) < 2:
             return None
-        steps = sorted(later - earlier for earlier, later in zip(stamps[:-1], stamps[1:], strict=True))
+        steps = sorted(later - earlier for earlier, later in pairwise(stamps))
         return steps[len(steps) // 2]
 
     def use(self, entry: Entry[Item]) -> None:

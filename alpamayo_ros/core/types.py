@@ -122,6 +122,7 @@ class Timings:
 
     @property
     def total_ms(self) -> float:
+        """The sum of all stages."""
         return float(sum(self.stages_ms.values()))
 
 
@@ -142,6 +143,7 @@ class Prediction:
 
     @property
     def num_samples(self) -> int:
+        """K."""
         return int(self.xyz.shape[0])
 
 

@@ -7,7 +7,7 @@ the dtype of the velocity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -18,17 +18,6 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.fields import read_fields
 
 Velocity = Callable[[Tensor, Tensor], Tensor]  # (state [S, N, 2], time [S, 1, 1]) -> velocity [S, N, 2]
-
-# What Alpamayo R1's config says about its training, and what the model itself passes in.
-_TRAINING_KEYS = (
-    "x_dims",
-    "train_timestep_sampler",
-    "train_timestep_sampler_cfg",
-    "timestep_sampler",
-    "beta_alpha",
-    "beta_beta",
-    "beta_scale",
-)
 
 
 @dataclass(frozen=True)
@@ -48,13 +37,13 @@ class FlowMatchingConfig:
 
     @classmethod
     def from_json(cls, section: Mapping[str, Any]) -> FlowMatchingConfig:
-        """Read `diffusion_cfg`; what it says about training is passed over.
+        """Read `diffusion_cfg`. Other keys are about training; NVIDIA's code passes over them, too.
 
         Raises:
-            ConfigurationError: a key that isn't known or a value that can't be.
+            ConfigurationError: a value that can't be.
         """
-        training = {key for key in section if key in _TRAINING_KEYS or key.startswith(("train_", "training_"))}
-        return read_fields(cls, section, "diffusion_cfg", ignored=training)
+        known = {field.name for field in fields(cls)}
+        return read_fields(cls, section, "diffusion_cfg", ignored=section.keys() - known)
 
 
 @dataclass(frozen=True, eq=False)

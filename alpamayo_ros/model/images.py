@@ -1,11 +1,4 @@
-"""Camera images to the vision tower's input, as the Qwen2-VL image processor makes it.
-
-The order of the resize's two passes is fixed: horizontal first, then vertical, each a bicubic filter (a = -0.5) that
-is widened when it shrinks, with rounding and clipping to uint8 in between. NVIDIA's code does so through torchvision.
-Pillow takes the other order for some shapes, and a single pass in floating point rounds only once: either differs by up
-to 23 levels on noise. On the CPU torch's uint8 kernel is used, the one that NVIDIA's numbers come from; elsewhere the
-same in float32, which differs by one level at most, in less than 1 % of the values.
-"""
+"""Camera images to the vision tower's input, as the Qwen2-VL image processor makes it."""
 
 from __future__ import annotations
 
@@ -18,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from alpamayo_ros.core.types import BadImageError, ConfigurationError
+from alpamayo_ros.model.resize import resize
 
 MAX_ASPECT_RATIO = 200
 
@@ -114,17 +107,6 @@ def token_count(height: int, width: int, config: ImageConfig) -> int:
     """How many tokens an image of this size takes in the prompt."""
     rows, columns = target_size(height, width, config)
     return rows * columns // config.factor**2
-
-
-def resize(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize uint8 images [N, 3, H, W] to [N, 3, height, width], on their device."""
-    work = images if images.device.type == "cpu" else images.float()
-    for size in ((work.shape[-2], width), (height, width)):
-        if work.shape[-2:] != size:
-            work = functional.interpolate(work, size=size, mode="bicubic", antialias=True)
-            if work.is_floating_point():
-                work = work.round().clamp(0, 255)
-    return work.to(torch.uint8)
 
 
 def patchify(images: Tensor, config: ImageConfig) -> Tensor:

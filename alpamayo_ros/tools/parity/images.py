@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from alpamayo_ros.model.images import ImageConfig, ImageSizeError, patchify, resize, target_size, token_count
+from alpamayo_ros.model.images import ImageConfig, ImageSizeError, patchify, target_size, token_count
+from alpamayo_ros.model.resize import resize
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Status, close, equal
 from alpamayo_ros.tools.parity.recipes import recipe_image, smooth_image
 

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alpamayo_ros.core.types import BadImageError, ConfigurationError
+from alpamayo_ros.model.images import (
+    ImageConfig,
+    ImageSizeError,
+    patchify,
+    preprocess,
+    target_size,
+    token_count,
+)
+
+SMALL = ImageConfig(min_pixels=1024, max_pixels=16384)
+
+
+def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("size", "resized", "tokens"),
+    [
+        ((1080, 1920), (320, 576), 180),
+        ((900, 1600), (320, 576), 180),
+        ((720, 1280), (320, 576), 180),
+        ((640, 960), (352, 512), 176),
+        ((1536, 2048), (384, 512), 192),
+        ((256, 704), (256, 704), 176),
+        ((1208, 1920), (320, 544), 170),
+        ((376, 1241), (224, 800), 175),
+    ],
+)
+def test_common_camera_sizes_become_nvidias(size, resized, tokens):
+    assert target_size(*size, ImageConfig()) == resized
+    assert token_count(*size, ImageConfig()) == tokens
+
+
+@given(height=st.integers(1, 5000), width=st.integers(1, 5000))
+def test_any_size_becomes_whole_blocks_or_is_refused_as_too_long(height, width):
+    if max(height, width) > 200 * min(height, width):
+        with pytest.raises(ImageSizeError, match=f"{width}x{height} pixels is too long"):
+            target_size(height, width, ImageConfig())
+        return
+
+    rows, columns = target_size(height, width, ImageConfig())
+
+    assert rows % 32 == columns % 32 == 0
+    assert min(rows, columns) >= 32
+
+
+@given(height=st.integers(100, 4000), ratio=st.floats(0.4, 2.5))
+def test_the_area_of_a_camera_image_is_within_the_limits_and_its_shape_is_kept(height, ratio):
+    width = round(height * ratio)
+    config = ImageConfig()
+
+    rows, columns = target_size(height, width, config)
+
+    assert 0.8 * config.min_pixels <= rows * columns <= config.max_pixels
+    assert columns / rows == pytest.approx(width / height, rel=0.15)
+
+
+def test_an_empty_image_is_refused():
+    with pytest.raises(ImageSizeError, match="0x4 pixels is empty"):
+        target_size(4, 0, ImageConfig())
+
+
+def test_patches_lie_where_the_vision_tower_expects_them():
+    image = torch.from_numpy(noise(64, 96)).permute(2, 0, 1)[None]
+
+    patches = patchify(image, SMALL)[0]
+
+    assert patches.shape == (4 * 6, 3 * 2 * 16 * 16)
+    # Patch 14 is in the fourth block of 2 x 2, the first of the second row: its third patch, at row 3, column 0.
+    patch = patches[14].view(3, 2, 16, 16)
+    expected = (image[0, :, 48:64, 0:16].float() - 127.5) / 127.5
+    torch.testing.assert_close(patch[:, 0], expected)
+    torch.testing.assert_close(patch[:, 1], expected)
+
+
+def test_images_of_several_sizes_follow_each_other():
+    first, second = noise(64, 96), noise(128, 64, seed=1)
+
+    together = preprocess([first, second], SMALL)
+
+    assert together.grid_thw.tolist() == [[1, 4, 6], [1, 8, 4]]
+    assert together.token_counts == (6, 8)
+    alone = preprocess([second], SMALL)
+    assert torch.equal(together.pixel_values[24:], alone.pixel_values)
+
+
+def test_arrays_tensors_and_flipped_views_are_the_same_images():
+    image = noise(64, 96)
+    flipped = np.ascontiguousarray(image[:, ::-1])[:, ::-1]
+    frozen = image.copy()
+    frozen.flags.writeable = False
+
+    expected = preprocess([torch.from_numpy(image)], SMALL).pixel_values
+    for same in (image, flipped, frozen):
+        assert torch.equal(preprocess([same], SMALL).pixel_values, expected)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((64, 96, 3), np.float32), "type float32; it has to be uint8"),
+        (np.zeros((64, 96), np.uint8), r"shape \(64, 96\)"),
+        (np.zeros((3, 64, 96), np.uint8), r"it has to be uint8 \[H, W, 3\]"),
+        (torch.zeros(64, 96, 3), "type torch.float32"),
+    ],
+)
+def test_other_types_and_shapes_are_refused(image, message):
+    with pytest.raises(BadImageError, match=message):
+        preprocess([image], SMALL)
+
+
+def test_no_images_are_refused():
+    with pytest.raises(BadImageError, match="no images"):
+        preprocess([], SMALL)
+
+
+def test_the_pixel_limits_are_the_models_and_the_rest_is_the_processors():
+    config = ImageConfig.from_json(
+        {"min_pixels": 1024, "max_pixels": 4096},
+        {"patch_size": 14, "image_mean": [0.4, 0.5, 0.6], "size": {"shortest_edge": 1, "longest_edge": 2}},
+    )
+
+    assert (config.min_pixels, config.max_pixels, config.factor) == (1024, 4096, 28)
+    assert config.image_mean == (0.4, 0.5, 0.6)
+
+
+def test_limits_that_cannot_be_are_refused():
+    with pytest.raises(ConfigurationError, match="min_pixels is 10 and max_pixels is 5"):
+        ImageConfig.from_json({"min_pixels": 10, "max_pixels": 5})

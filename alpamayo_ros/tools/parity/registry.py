@@ -8,6 +8,7 @@ from alpamayo_ros.tools.parity.case import Checker
 from alpamayo_ros.tools.parity.flow_matching import FLOW_MATCHING
 from alpamayo_ros.tools.parity.history_tokens import HISTORY_TOKENS
 from alpamayo_ros.tools.parity.images import IMAGES
+from alpamayo_ros.tools.parity.metrics import METRICS
 from alpamayo_ros.tools.parity.prompts import PROMPTS
 
 CHECKERS: tuple[Checker, ...] = (
@@ -16,5 +17,6 @@ CHECKERS: tuple[Checker, ...] = (
     FLOW_MATCHING,
     HISTORY_TOKENS,
     IMAGES,
+    METRICS,
     PROMPTS,
 )

@@ -1,0 +1,234 @@
+"""Publishes a bag's messages on their topics, with the gaps between them that they were received with.
+
+What `ros2 bag play` does, for machines without it. Messages keep their stamps: with --clock the bag's time is published
+on /clock, for nodes with use_sim_time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.evaluation.bag import BagReader, RawMessage
+
+SECOND = 1_000_000_000
+CLOCK_TOPIC = "/clock"
+DEFAULT_CLOCK_HZ = 40.0
+DEPTH = 100
+LINGER_NS = SECOND // 2  # the clock goes on so long, and what was sent last gets through
+SUBSCRIBERS_TIMEOUT = 60.0  # s
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.play_bag",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("bag", type=Path, help="a folder, or a .mcap or .db3 file")
+    parser.add_argument("--rate", type=float, default=1.0, help="times real time (default 1)")
+    parser.add_argument("--loop", action="store_true", help="begin again at the end, until interrupted")
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="play so much of the bag (default: all)")
+    parser.add_argument("--topics", nargs="+", metavar="TOPIC", help="play these only")
+    parser.add_argument(
+        "--clock",
+        type=float,
+        nargs="?",
+        const=DEFAULT_CLOCK_HZ,
+        metavar="HZ",
+        help=f"publish the bag's time on /clock, so often (default {DEFAULT_CLOCK_HZ:.0f})",
+    )
+    parser.add_argument(
+        "--wait-for-subscribers",
+        type=int,
+        default=0,
+        metavar="N",
+        help=f"begin when N of the topics have a subscriber; give up after {SUBSCRIBERS_TIMEOUT:.0f} s (default 0)",
+    )
+    parser.add_argument(
+        "--delay", type=float, default=1.0, metavar="SECONDS", help="then wait so long for others (default 1)"
+    )
+    return parser
+
+
+class Player:
+    """Publishes the messages of a bag from one thread, as an ordinary ROS node.
+
+    Publishers are reliable, which best-effort subscribers match too; topics that were recorded as transient local are
+    published so. Messages go out as the bytes that the bag has.
+    """
+
+    def __init__(self, bag: BagReader, options: argparse.Namespace, stop: threading.Event) -> None:
+        import rclpy
+
+        self._bag = bag
+        self._rate = options.rate
+        self._stop = stop
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context, signal_handler_options=rclpy.SignalHandlerOptions.NO)
+        self._node = rclpy.create_node(
+            "play_bag", context=self._context, use_global_arguments=False, start_parameter_services=False
+        )
+        self.publishers = self._create_publishers(options.topics, skip_clock=options.clock is not None)
+        self._clock: Any = None
+        if options.clock is not None:
+            from rosgraph_msgs.msg import Clock
+
+            self._clock = self._node.create_publisher(Clock, CLOCK_TOPIC, 10)
+            self._clock_period = round(SECOND / options.clock)
+        end_ns = bag.end_ns if options.duration is None else bag.start_ns + round(options.duration * SECOND)
+        self.end_ns = min(end_ns, bag.end_ns)
+        self.largest_delay = 0.0  # s that a message went out after its time
+
+    def _create_publishers(self, topics: list[str] | None, *, skip_clock: bool) -> dict[str, Any]:
+        from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+        publishers = {}
+        for topic in topics or self._bag.topics:
+            if topic not in self._bag.topics:
+                raise ConfigurationError(f"{self._bag.path} has no topic {topic}; it has {self._bag.describe_topics()}")
+            if topic == CLOCK_TOPIC and skip_clock:
+                continue
+            kind = self._bag.topics[topic]
+            package, _, name = kind.split("/")
+            try:
+                message = getattr(import_module(f"{package}.msg"), name)
+            except (ImportError, AttributeError) as error:
+                print(f"warning: {topic} is left out: its type {kind} is not installed ({error})", file=sys.stderr)
+                continue
+            latched = topic in self._bag.latched
+            qos = QoSProfile(
+                depth=DEPTH,
+                reliability=ReliabilityPolicy.RELIABLE,
+                durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+            )
+            publishers[topic] = self._node.create_publisher(message, topic, qos)
+        if not publishers:
+            raise ConfigurationError(f"{self._bag.path} has nothing to play; its topics: {self._bag.describe_topics()}")
+        return publishers
+
+    def wait_for_subscribers(self, count: int) -> None:
+        """Wait until so many topics are listened to.
+
+        Raises:
+            AlpamayoError: that took too long.
+        """
+        given_up = time.monotonic() + SUBSCRIBERS_TIMEOUT
+        while not self._stop.wait(0.05):
+            heard = [topic for topic, publisher in self.publishers.items() if publisher.get_subscription_count()]
+            if len(heard) >= count:
+                return
+            if time.monotonic() > given_up:
+                raise AlpamayoError(
+                    f"after {SUBSCRIBERS_TIMEOUT:.0f} s {len(heard)} of the topics have a subscriber "
+                    f"({', '.join(heard) or 'none'}), expected {count} of {', '.join(self.publishers)}"
+                )
+
+    def play(self, progress: tqdm) -> int:
+        """Publish the bag once, or until stopped; how many messages went out."""
+        self._started = time.monotonic_ns()
+        self._next_clock = self._bag.start_ns
+        sent = 0
+        for message in self._messages():
+            if not self._advance(message.receive_ns):
+                return sent
+            self.publishers[message.topic].publish(message.data)
+            sent += 1
+            progress.update((message.receive_ns - self._bag.start_ns) / SECOND - progress.n)
+        self._advance(self.end_ns + LINGER_NS)
+        return sent
+
+    def _messages(self) -> Iterator[RawMessage]:
+        for message in self._bag.raw_messages(self.publishers):
+            if message.receive_ns > self.end_ns:
+                return
+            yield message
+
+    def _advance(self, bag_ns: int) -> bool:
+        """Sleep until that time of the bag, with the clock ticking; False when stopped."""
+        while True:
+            due = bag_ns if self._clock is None else min(bag_ns, self._next_clock)
+            late = (time.monotonic_ns() - self._started) / SECOND - (due - self._bag.start_ns) / SECOND / self._rate
+            if self._stop.wait(max(-late, 0)):
+                return False
+            self.largest_delay = max(self.largest_delay, late)
+            if self._clock is not None and due == self._next_clock:
+                self._publish_clock(due)
+                self._next_clock += self._clock_period
+            elif due == bag_ns:
+                return True
+
+    def _publish_clock(self, bag_ns: int) -> None:
+        from rosgraph_msgs.msg import Clock
+
+        message = Clock()
+        message.clock.sec, message.clock.nanosec = divmod(bag_ns, SECOND)
+        self._clock.publish(message)
+
+    def close(self) -> None:
+        """Leave ROS."""
+        import rclpy
+
+        self._node.destroy_node()
+        rclpy.shutdown(context=self._context)
+
+
+def play(options: argparse.Namespace, stop: threading.Event) -> None:
+    """Play as the command line says."""
+    for name in ("rate", "clock", "duration"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise ConfigurationError(f"--{name} {value}: expected more than 0")
+    with BagReader(options.bag) as bag:
+        player = Player(bag, options, stop)
+        try:
+            player.wait_for_subscribers(options.wait_for_subscribers)
+            stop.wait(options.delay)
+            sent = 0
+            while not stop.is_set():
+                total = round((player.end_ns - bag.start_ns) / SECOND, 1)
+                layout = "{desc} {n:.1f} of {total} s |{bar}|"
+                with tqdm(desc="playing", total=total, bar_format=layout, disable=None, leave=False) as progress:
+                    sent += player.play(progress)
+                if not options.loop:
+                    break
+        finally:
+            player.close()
+        for warning in bag.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+    print(
+        f"{'interrupted after' if stop.is_set() else 'played'} {sent} messages of {len(player.publishers)} topics; "
+        f"the latest was {player.largest_delay * 1e3:.0f} ms late"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; 0 at the end of the bag, and when interrupted."""
+    options = build_parser().parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        play(options, stop)
+    except ImportError as error:
+        print(f"error: {error}; playing a bag needs ROS 2 (rclpy)", file=sys.stderr)
+        return 1
+    except AlpamayoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""A bag's messages as the node's inputs: which topics, and what the builder is given of each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.observe import ObservationBuilder
+from alpamayo_ros.core.rotation import matrix_from_quaternion
+from alpamayo_ros.core.settings import OdometrySettings, Settings
+from alpamayo_ros.core.types import ConfigurationError, EgoPose
+from alpamayo_ros.evaluation.bag import BagMessage, BagReader
+from alpamayo_ros.evaluation.rig import NODE, resolve_topic
+
+TRANSPORTS = {"raw": "sensor_msgs/msg/Image", "compressed": "sensor_msgs/msg/CompressedImage"}
+ODOMETRY, TRANSFORMS, TEXT = "nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage", "std_msgs/msg/String"
+NAVIGATION_TOPIC, TF_STATIC_TOPIC = f"/{NODE}/input/navigation", "/tf_static"
+SECOND_NS = 1_000_000_000
+
+
+class BagInputs:
+    """The inputs that a rig takes from a bag.
+
+    Raises:
+        ConfigurationError: a needed topic is missing, or has another type; lists what the bag has.
+    """
+
+    def __init__(self, bag: BagReader, settings: Settings) -> None:
+        self._bag = bag
+        self._cameras = {resolve_topic(camera.topic): camera.name for camera in settings.cameras}
+        self._odometry_topic = resolve_topic(settings.odometry.topic)
+        self._odometry_settings = settings.odometry
+        self._child_frame = ChildFrame(settings.odometry)
+        self.missing = [  # optional cameras that the bag doesn't have
+            camera.name
+            for camera in settings.cameras
+            if not camera.required and resolve_topic(camera.topic) not in bag.topics
+        ]
+        self._check(settings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was noticed."""
+        absent = [f"the bag has no topic for the optional camera {name}" for name in self.missing]
+        return absent + ([self._child_frame.warning] if self._child_frame.warning else [])
+
+    @property
+    def topics(self) -> list[str]:
+        """What is read."""
+        optional = {TF_STATIC_TOPIC: TRANSFORMS, NAVIGATION_TOPIC: TEXT}
+        given = [topic for topic, kind in optional.items() if self._bag.topics.get(topic) == kind]
+        return [*(topic for topic in self._cameras if topic in self._bag.topics), self._odometry_topic, *given]
+
+    def messages(self) -> Iterator[BagMessage]:
+        """The messages of all inputs, in order of arrival."""
+        return self._bag.messages(self.topics)
+
+    def feed(self, builder: ObservationBuilder, message: BagMessage, now_ns: int) -> None:
+        """Give the builder a message, as the node does."""
+        content = message.message
+        if message.topic in self._cameras:
+            builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(message))
+        elif message.topic == self._odometry_topic:
+            pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)
+            builder.add_pose(
+                pose, frame_id=content.header.frame_id, child_frame_id=content.child_frame_id, now_ns=now_ns
+            )
+        elif message.topic == NAVIGATION_TOPIC:
+            builder.set_navigation(content.data, now_ns)
+        else:
+            self._child_frame.add_static(content)
+
+    def recorded_poses(self) -> list[EgoPose]:
+        """Every pose of base_link in the bag, with its own stamp."""
+        child_frame = ChildFrame(self._odometry_settings)
+        topics = [topic for topic in (TF_STATIC_TOPIC, self._odometry_topic) if topic in self.topics]
+        poses = []
+        for message in self._bag.messages(topics):
+            content = message.message
+            if message.topic == self._odometry_topic:
+                poses.append(child_frame.base_pose(pose_from_message(content), content.child_frame_id))
+            else:
+                child_frame.add_static(content)
+        return poses
+
+    def _check(self, settings: Settings) -> None:
+        wanted = {
+            resolve_topic(camera.topic): (TRANSPORTS[camera.transport], f"cameras.{camera.name}.topic")
+            for camera in settings.cameras
+            if camera.name not in self.missing
+        }
+        wanted[self._odometry_topic] = (ODOMETRY, "odometry.topic")
+        problems = []
+        for topic, (kind, parameter) in wanted.items():
+            found = self._bag.topics.get(topic)
+            if found is None:
+                problems.append(f"{topic} ({kind}, parameter {parameter}) is missing")
+            elif found != kind:
+                problems.append(f"{topic} has type {found}, expected {kind} (parameter {parameter})")
+        if problems:
+            raise ConfigurationError(
+                f"the bag {self._bag.path} doesn't have what the rig needs:\n"
+                + "".join(f"  {problem}\n" for problem in problems)
+                + f"it has (type, messages): {self._bag.describe_topics()}"
+            )
+
+
+class ChildFrame:
+    """Brings poses of the odometry's child frame to base_frame, by the same rule as the node.
+
+    That is `odometry.child_to_base`, or a static transform between the two. A child frame with another name and
+    neither of these is taken for base_frame, and `warning` says so.
+    """
+
+    def __init__(self, settings: OdometrySettings) -> None:
+        self.warning = ""
+        self._base_frame = settings.base_frame
+        self._given = Mounting.from_xyz_rpy(settings.child_to_base)
+        self._static: dict[str, Mounting] = {}  # child frame -> where base_frame is in it
+
+    def add_static(self, message: Any) -> None:
+        """A message of /tf_static; transforms that don't touch base_frame are ignored."""
+        for transform in message.transforms:
+            move, turn = transform.transform.translation, transform.transform.rotation
+            orientation = np.array([turn.x, turn.y, turn.z, turn.w])
+            if not (np.isfinite(orientation).all() and orientation.any()):
+                continue
+            mounting = Mounting(np.array([move.x, move.y, move.z]), matrix_from_quaternion(orientation))
+            if transform.child_frame_id == self._base_frame:
+                self._static[transform.header.frame_id] = mounting
+            elif transform.header.frame_id == self._base_frame:
+                self._static[transform.child_frame_id] = mounting.inverse()
+
+    def base_pose(self, pose: EgoPose, child_frame_id: str) -> EgoPose:
+        """The pose of base_frame."""
+        if not np.isfinite(pose.orientation).all() or not pose.orientation.any():
+            return pose  # the builder refuses it by name
+        mounting: Mounting | None = self._given
+        if self._given.is_identity and child_frame_id not in ("", self._base_frame):
+            mounting = self._static.get(child_frame_id)
+        if mounting is None:
+            self.warning = (
+                f"the odometry's child frame is {child_frame_id!r}, taken for {self._base_frame!r}: set "
+                "odometry.child_to_base, or record a static transform between the two"
+            )
+            return pose
+        return mounting.base_pose(pose)
+
+
+def stamp_ns(stamp: Any) -> int:
+    """A builtin_interfaces/Time in nanoseconds."""
+    return int(stamp.sec) * SECOND_NS + int(stamp.nanosec)
+
+
+def image_arguments(message: BagMessage) -> dict[str, Any]:
+    """An Image or CompressedImage as the arguments of ObservationBuilder.add_frame. The bytes are not copied."""
+    image = message.message
+    arguments = {"stamp_ns": stamp_ns(image.header.stamp), "data": image.data}
+    if message.type == TRANSPORTS["compressed"]:
+        return {**arguments, "encoding": image.format}
+    return {
+        **arguments,
+        "encoding": image.encoding,
+        "height": image.height,
+        "width": image.width,
+        "step": image.step,
+        "is_bigendian": bool(image.is_bigendian),
+    }
+
+
+def pose_from_message(message: Any) -> EgoPose:
+    """An Odometry as the pose and twist of its child frame; nothing is checked here."""
+    position, orientation = message.pose.pose.position, message.pose.pose.orientation
+    linear, angular = message.twist.twist.linear, message.twist.twist.angular
+    return EgoPose(
+        stamp_ns=stamp_ns(message.header.stamp),
+        position=np.array([position.x, position.y, position.z]),
+        orientation=np.array([orientation.x, orientation.y, orientation.z, orientation.w]),
+        linear_velocity=np.array([linear.x, linear.y, linear.z]),
+        angular_velocity=np.array([angular.x, angular.y, angular.z]),
+    )

@@ -1,0 +1,166 @@
+"""A bag through the observation builder and an engine, tick by tick, with what had arrived by then.
+
+Messages are fed in the order in which they were received, and the clock is their time of reception. So the ticks are
+those that the node would have started on the vehicle, with the same t0s, frames, poses and seeds. Time that the engine
+takes is measured and does not count: every tick is predicted, none is replaced by a newer one or is too old.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from alpamayo_ros.core.checks import check_prediction
+from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
+from alpamayo_ros.core.select import Chosen, select
+from alpamayo_ros.core.settings import Settings, tick_seed
+from alpamayo_ros.core.types import (
+    BadImageError,
+    EngineError,
+    Frame,
+    Observation,
+    Prediction,
+    Skip,
+    SkipReason,
+)
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.evaluation.bag import BagMessage
+from alpamayo_ros.evaluation.inputs import BagInputs, stamp_ns
+
+logger = logging.getLogger(__name__)
+
+IDEAL_WINDOW_NS = 2_000_000_000  # how late a message may have been received and still be put in its place
+
+
+@dataclass(frozen=True, eq=False)
+class Tick:
+    """One tick: a prediction with what it was made of, or a skip."""
+
+    now_ns: int  # when it was decided, by the receive times
+    skip: Skip | None = None
+    observation: Observation | None = None
+    prediction: Prediction | None = None  # None with a skip
+    chosen: Chosen | None = None  # what the node would publish; None with a skip
+    seed: int | None = None
+    odometry_frame: str = "odom"
+    prepare_ms: float = 0.0  # given to frames ahead of the tick
+    engine_ms: float = 0.0  # from the observation to the prediction
+    frames: tuple[Frame, ...] = field(default=(), repr=False)  # the anchor camera's
+
+    @property
+    def t0_ns(self) -> int | None:
+        """The tick's time; None for a skip before there was any."""
+        if self.observation is not None:
+            return self.observation.t0_ns
+        return None if self.skip is None else self.skip.t0_ns
+
+
+class Replay:
+    """Iterates over a bag's ticks. `progress_ns` and `builder` may be looked at meanwhile.
+
+    Args:
+        inputs: the bag's, for a rig.
+        settings: of that rig; `rate_hz` says how many ticks a second.
+        engine: warmed up.
+        ideal: take every message as received at its own stamp.
+    """
+
+    def __init__(self, inputs: BagInputs, settings: Settings, engine: Engine, *, ideal: bool = False) -> None:
+        self.builder: ObservationBuilder = build_observation_builder(settings.builder_config())
+        self.progress_ns = 0  # receive time of the newest message
+        self._inputs = inputs
+        self._settings = settings
+        self._engine = engine
+        self._ideal = ideal
+        self._drafts: tuple[int, ...] = ()
+        self._epoch = self.builder.epoch
+        self._prepare_ms = 0.0
+
+    def __iter__(self) -> Iterator[Tick]:
+        for now_ns, message in self._clocked():
+            self.progress_ns = message.receive_ns
+            self._inputs.feed(self.builder, message, now_ns)
+            if self.builder.epoch != self._epoch:
+                self._epoch, self._drafts = self.builder.epoch, ()
+            self._prepare()
+            result = self.builder.poll(now_ns)
+            if isinstance(result, Skip):
+                yield Tick(now_ns, skip=result)
+            elif result is not None:
+                yield self._predict(result, now_ns)
+
+    def why_nothing(self) -> Skip | None:
+        """After the last message: why no tick could be, for a bag that gave none."""
+        seen = self.builder.observe(self.progress_ns)
+        return seen if isinstance(seen, Skip) else None
+
+    def _clocked(self) -> Iterator[tuple[int, BagMessage]]:
+        messages = self._inputs.messages()
+        if self._ideal:
+            yield from by_stamp(messages)
+        else:
+            for message in messages:
+                yield message.receive_ns, message
+
+    def _prepare(self) -> None:
+        frames = self.builder.frames_to_prepare()
+        if frames:
+            started = time.monotonic()
+            self._engine.prepare(frames)
+            self._prepare_ms += (time.monotonic() - started) * 1e3
+
+    def _predict(self, observation: Observation, now_ns: int) -> Tick:
+        settings = self._settings
+        anchor = settings.camera(settings.anchor).index
+        seed = tick_seed(settings.sampling.seed, observation.t0_ns)
+        tick = Tick(
+            now_ns,
+            observation=observation,
+            seed=seed,
+            odometry_frame=self.builder.odometry_frame or "odom",
+            prepare_ms=self._prepare_ms,
+            frames=observation.frames.get(anchor, ()),
+        )
+        self._prepare_ms = 0.0
+        options = replace(settings.sampling_options(seed), draft_token_ids=self._drafts)
+        started = time.monotonic()
+        try:
+            prediction = self._engine.predict(observation, options)
+        except BadImageError as error:
+            return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
+        except EngineError as error:
+            logger.warning("the engine failed at t0 %d ns: %s", observation.t0_ns, error)
+            return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, str(error)))
+        tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
+        self._drafts = prediction.reasoning_token_ids[0]
+        bad = check_prediction(observation, prediction)
+        if bad is not None:
+            return replace(tick, skip=bad)
+        return replace(tick, prediction=prediction, chosen=select(prediction, settings.output.selection))
+
+
+def by_stamp(messages: Iterator[BagMessage]) -> Iterator[tuple[int, BagMessage]]:
+    """Messages in the order of their stamps, with the stamp as the time of arrival.
+
+    A message without a header, or with stamp 0, keeps the time at which it was received; so does one that was received
+    more than 2 s after its stamp.
+    """
+    waiting: list[tuple[int, int, BagMessage]] = []
+    for number, message in enumerate(messages):
+        header = getattr(message.message, "header", None)
+        stamp = 0 if header is None else stamp_ns(header.stamp)
+        recent = 0 <= message.receive_ns - stamp <= IDEAL_WINDOW_NS
+        heapq.heappush(waiting, (stamp if recent else message.receive_ns, number, message))
+        while waiting[0][0] < message.receive_ns - IDEAL_WINDOW_NS:
+            now_ns, _, ready = heapq.heappop(waiting)
+            yield now_ns, ready
+    while waiting:
+        now_ns, _, ready = heapq.heappop(waiting)
+        yield now_ns, ready
+
+
+def _skip(reason: SkipReason, observation: Observation, error: str) -> Skip:
+    return Skip(reason, observation.t0_ns, {reason.value: {"error": error}})

@@ -1,0 +1,60 @@
+"""A rig's parameter file, as the node reads it, for programs without ROS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from alpamayo_ros.core.settings import Settings, flatten, parse_settings
+from alpamayo_ros.core.types import ConfigurationError
+
+NODE = "alpamayo"  # the node's name, in the root namespace
+SECTIONS = ("/**", "/*", f"/{NODE}", NODE)  # of a parameter file that apply to that node; later ones win
+
+
+def load_rig(path: str | Path, changes: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in a ROS parameter file.
+
+    Args:
+        path: YAML with `ros__parameters` below `/**` or `/alpamayo`.
+        changes: parameters by their dotted names, in place of those in the file.
+
+    Raises:
+        ConfigurationError: the file or a parameter in it can't be used; names the file and each problem.
+    """
+    path = Path(path)
+    try:
+        parsed = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(f"there is no parameter file at {path}; config/ holds one for several rigs") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"the parameter file {path} can't be read: {error}") from error
+    try:
+        return parse_settings({**_parameters(parsed), **(changes or {})})
+    except (ConfigurationError, ValueError) as error:
+        listed = "\n".join(f"  {line}" for line in str(error).splitlines())
+        raise ConfigurationError(f"the parameters in {path} can't be used:\n{listed}") from error
+
+
+def resolve_topic(topic: str) -> str:
+    """The full name of a topic in the settings, for the node in the root namespace, without remappings."""
+    if topic.startswith("~/"):
+        return f"/{NODE}/{topic[2:]}"
+    return topic if topic.startswith("/") else f"/{topic}"
+
+
+def _parameters(parsed: Any) -> dict[str, Any]:
+    sections = parsed if isinstance(parsed, Mapping) else {}
+    found = [sections[name] for name in SECTIONS if name in sections]
+    if not found or not all(isinstance(each, Mapping) and "ros__parameters" in each for each in found):
+        raise ConfigurationError(
+            f"expected ros__parameters below one of {', '.join(SECTIONS)}; found "
+            f"{', '.join(map(str, sections)) or type(parsed).__name__}"
+        )
+    flat: dict[str, Any] = {}
+    for section in found:
+        flat.update(flatten(section["ros__parameters"] or {}))
+    return flat

@@ -1,0 +1,63 @@
+"""Engines by name. One that is asked for and can't start is an error; nothing takes its place silently."""
+
+from __future__ import annotations
+
+from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.base import Engine
+
+KINDS = ("transformers", "vllm", "null")
+
+
+def create_engine(
+    kind: str,
+    checkpoint: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    base_model: str | None = None,
+    max_samples: int = 64,
+    max_cameras: int = 7,
+) -> Engine:
+    """Load an engine; `warm_up` is still to be called.
+
+    Args:
+        kind: "transformers", "vllm" or "null".
+        checkpoint: folder of the checkpoint; not looked at for "null".
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        dtype: "auto", "float32", "bfloat16" or "float16".
+        base_model: folder of the backbone's config and tokenizer, where the checkpoint has none.
+        max_samples: trajectories per tick at most.
+        max_cameras: at most.
+
+    Raises:
+        EngineError: an unknown kind, or one that can't start here.
+        ConfigurationError: a checkpoint that can't be used.
+    """
+    if kind == "null":
+        from alpamayo_ros.engine.null_engine import NullEngine
+
+        return NullEngine()
+    if kind == "vllm":
+        raise EngineError("the vllm engine is not part of this version; use engine.kind transformers")
+    if kind != "transformers":
+        raise EngineError(f"engine.kind is {kind!r}; it has to be one of {', '.join(KINDS)}")
+    if not checkpoint:
+        raise EngineError(
+            "engine.checkpoint is empty; give the folder of a checkpoint, or make a tiny one: "
+            "python -m alpamayo_ros.tools.make_checkpoint --preset tiny --out DIR"
+        )
+    try:
+        from alpamayo_ros.engine.transformers_engine import TransformersEngine
+    except ImportError as error:
+        raise EngineError(
+            f"the transformers engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
+            "safetensors huggingface_hub"
+        ) from error
+    return TransformersEngine(
+        checkpoint,
+        device=device,
+        dtype=dtype,
+        base_model=base_model,
+        max_samples=max_samples,
+        max_cameras=max_cameras,
+    )

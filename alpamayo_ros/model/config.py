@@ -1,0 +1,189 @@
+"""A checkpoint's configuration: NVIDIA's config.json, and the backbone that it names.
+
+The six `_target_` names in config.json are matched by their class names and never imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.model.action_projection import ActionProjectionConfig
+from alpamayo_ros.model.action_space import ActionSpaceConfig
+from alpamayo_ros.model.flow_matching import FlowMatchingConfig
+from alpamayo_ros.model.geometry import QWEN3_VL_8B, BackboneGeometry, DecoderGeometry
+from alpamayo_ros.model.history_tokens import HistoryTokenizerConfig
+from alpamayo_ros.model.images import ImageConfig
+from alpamayo_ros.model.repository import find_folder, is_repository_name
+from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig
+
+MODEL_FILES = ("*.json", "*.safetensors", "LICENSE*", "README*", "vlm_base/*")
+BASE_FILES = ("config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
+RANDOM_WEIGHTS_KEY = "alpamayo_ros_random_weights"  # in config.json of checkpoints that make_checkpoint wrote
+
+_TARGETS = {
+    "action_space_cfg": "UnicycleAccelCurvatureActionSpace",
+    "diffusion_cfg": "FlowMatching",
+    "action_in_proj_cfg": "PerWaypointActionInProjV2",
+    "action_out_proj_cfg": "Linear",
+    "traj_tokenizer_cfg": "DiscreteTrajectoryTokenizer",
+    "hist_traj_tokenizer_cfg": "DeltaTrajectoryTokenizer",
+}
+_REQUIRED_VALUES = {"vlm_backend": "qwenvl3", "keep_same_dtype": True, "expert_non_causal_attention": True}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that is known of a checkpoint before its weights are read."""
+
+    folder: Path
+    model_type: str  # "alpamayo1_5" or "alpamayo_r1"
+    action_space: ActionSpaceConfig
+    flow: FlowMatchingConfig
+    projection: ActionProjectionConfig
+    history: HistoryTokenizerConfig
+    history_tokens: int  # places for them in the prompt
+    vocabulary: VocabularyConfig
+    images: ImageConfig
+    backbone: BackboneGeometry
+    expert: DecoderGeometry
+    trained: bool  # False: random weights
+    tokenizer_file: Path | None  # None when none was found
+    searched: tuple[Path, ...]  # where the backbone's files were looked for
+
+    @classmethod
+    def load(cls, checkpoint: str | Path, base_model: str | Path | None = None) -> ModelConfig:
+        """Read a checkpoint's config.json and its backbone's files.
+
+        The backbone's config.json, preprocessor_config.json and tokenizer.json are each taken from the first of these
+        that has it: `base_model`, what `vlm_name_or_path` in config.json names (a folder relative to the checkpoint,
+        or a Hugging Face repository), and for the tokenizer the checkpoint itself. Without a config.json the geometry
+        of Qwen3-VL-8B is assumed.
+
+        Args:
+            checkpoint: A folder, or a Hugging Face name.
+            base_model: A folder or Hugging Face name for the backbone's files.
+
+        Raises:
+            ConfigurationError: a file that is missing or can't be read, an unknown `_target_`, or a value that can't
+                be.
+        """
+        folder = find_folder(str(checkpoint), MODEL_FILES)
+        config = read_json(folder / "config.json")
+        for key, value in _REQUIRED_VALUES.items():
+            if config.get(key, value) != value:
+                raise ConfigurationError(f"{key} in config.json is {config[key]!r}; only {value!r} is supported")
+        sections = {name: _section(config, name) for name in _TARGETS}
+        history = HistoryTokenizerConfig.from_json(sections["hist_traj_tokenizer_cfg"])
+        vocabulary = VocabularyConfig.from_json(config, history.num_bins)
+        sources = tuple(_backbone_folders(folder, config, base_model))
+        geometry_file = _first_with(sources, "config.json")
+        processor_file = _first_with(sources, "preprocessor_config.json")
+        backbone = BackboneGeometry.from_json(
+            read_json(geometry_file) if geometry_file else QWEN3_VL_8B,
+            vocabulary.vocab_size,
+            str(geometry_file) if geometry_file else "the built-in Qwen3-VL-8B geometry",
+        )
+        searched = (*sources, folder)
+        return cls(
+            folder=folder,
+            model_type=vocabulary.model_type,
+            action_space=ActionSpaceConfig.from_json(sections["action_space_cfg"]),
+            flow=FlowMatchingConfig.from_json(sections["diffusion_cfg"]),
+            projection=ActionProjectionConfig.from_json(sections["action_in_proj_cfg"]),
+            history=history,
+            history_tokens=_int(config, "tokens_per_history_traj"),
+            vocabulary=vocabulary,
+            images=ImageConfig.from_json(config, read_json(processor_file) if processor_file else None),
+            backbone=backbone,
+            expert=backbone.expert(_mapping(config, "expert_cfg")),
+            trained=not config.get(RANDOM_WEIGHTS_KEY, False),
+            tokenizer_file=_first_with(searched, "tokenizer.json"),
+            searched=searched,
+        )
+
+    @property
+    def has_captions(self) -> bool:
+        """Whether images come with camera names and frame numbers, as Alpamayo 1.5 was trained; R1 was not."""
+        return self.model_type == "alpamayo1_5"
+
+    def load_vocabulary(self) -> Vocabulary:
+        """Read the backbone's tokenizer and extend it.
+
+        Raises:
+            ConfigurationError: there is no tokenizer, it can't be read, or it belongs to another model.
+        """
+        if self.tokenizer_file is None:
+            raise ConfigurationError(
+                f"no tokenizer.json in {', '.join(map(str, self.searched))}; "
+                "give the folder or name of the backbone (base_model), such as nvidia/Cosmos-Reason2-8B"
+            )
+        try:
+            tokenizer = Tokenizer.from_file(str(self.tokenizer_file))
+        except Exception as error:  # tokenizers raises plain Exception
+            raise ConfigurationError(f"{self.tokenizer_file} can't be read as a tokenizer: {error}") from error
+        return Vocabulary(tokenizer, self.vocabulary)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object.
+
+    Raises:
+        ConfigurationError: no such file, or another content.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path} is missing") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigurationError(f"{path} can't be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} holds a {type(content).__name__}; it has to be an object")
+    return content
+
+
+def _backbone_folders(folder: Path, config: Mapping[str, Any], base_model: str | Path | None) -> Iterator[Path]:
+    if base_model:
+        yield find_folder(str(base_model), BASE_FILES)
+    name = config.get("vlm_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"vlm_name_or_path in config.json is {name!r}; it has to name the backbone")
+    if (folder / name).is_dir():
+        yield folder / name
+    elif is_repository_name(name) and not base_model:
+        try:
+            yield find_folder(name, BASE_FILES)
+        except ConfigurationError:
+            return  # the geometry is built in; a missing tokenizer is named when it is needed
+
+
+def _first_with(folders: tuple[Path, ...], name: str) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = _mapping(config, name)
+    target = section.get("_target_")
+    if not isinstance(target, str) or target.rpartition(".")[2] != _TARGETS[name]:
+        raise ConfigurationError(f"{name}._target_ in config.json is {target!r}; only {_TARGETS[name]} is supported")
+    return section
+
+
+def _mapping(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if not isinstance(config.get(name), Mapping):
+        raise ConfigurationError(f"{name} in config.json is {config.get(name)!r}; it has to be an object")
+    section: Mapping[str, Any] = config[name]
+    return section
+
+
+def _int(config: Mapping[str, Any], name: str) -> int:
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} in config.json is {value!r}; it has to be a positive whole number")
+    return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class CameraModel:
         x, y, z = np.moveaxis(optical, -1, 0)
         radius = np.hypot(x, y)
         angle = np.arctan2(radius, z)
-        valid = angle < self._largest_angle()
+        valid = angle < self._largest_angle
         safe = np.where(valid[..., None], optical, [0.0, 0.0, 1.0])
         a, b = self._distort(safe)
         pixels = np.stack([a, b], axis=-1) * self._focal + [self.center_x, self.center_y]
@@ -141,6 +142,7 @@ class CameraModel:
         radial = (1 + r2 * (k1 + r2 * (k2 + r2 * k3))) / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
         return radial, 2 * p1 * x * y + p2 * (r2 + 2 * x * x), p1 * (r2 + 2 * y * y) + 2 * p2 * x * y
 
+    @cached_property
     def _largest_angle(self) -> float:
         """Up to which angle from the optical axis, rad, the radius in the picture grows with the angle."""
         end = np.pi if self.distortion_model == "equidistant" else np.pi / 2

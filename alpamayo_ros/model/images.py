@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,7 @@ def patchify(images: Tensor, config: ImageConfig) -> Tensor:
     """
     count, channels, height, width = images.shape
     patch, merge, moments = config.patch_size, config.merge_size, config.temporal_patch_size
-    mean = torch.tensor(config.image_mean, device=images.device).view(3, 1, 1) * 255
-    std = torch.tensor(config.image_std, device=images.device).view(3, 1, 1) * 255
+    mean, std = _levels(config, images.device)
     values = (images.float() - mean) / std
     blocks = values.view(
         count, channels, height // config.factor, merge, patch, width // config.factor, merge, patch
@@ -154,6 +154,13 @@ def preprocess(
         grids.append((1, rows // config.patch_size, columns // config.patch_size))
     counts = tuple(rows * columns // config.merge_size**2 for _, rows, columns in grids)
     return ImagePatches(torch.cat(pixels), torch.tensor(grids, device=device), counts)
+
+
+@lru_cache(maxsize=16)
+def _levels(config: ImageConfig, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each channel in levels of 0 to 255, [3, 1, 1]."""
+    mean, std = (torch.tensor(values) * 255 for values in (config.image_mean, config.image_std))
+    return mean.view(3, 1, 1).to(device), std.view(3, 1, 1).to(device)
 
 
 def _as_tensor(image: Tensor | NDArray[np.uint8]) -> Tensor:

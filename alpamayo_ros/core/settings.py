@@ -10,14 +10,12 @@ import difflib
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
 from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.parameter import Parameter, declare, declared, flatten
 from alpamayo_ros.core.types import ConfigurationError, SamplingOptions
-
-if TYPE_CHECKING:
-    from alpamayo_ros.core.observe import BuilderConfig
 
 __all__ = ["Settings", "flatten", "parse_settings", "tick_seed"]
 
@@ -88,6 +86,9 @@ class TimingSettings:
     max_input_age: float = declare(0.5, "Frames older than this when a tick starts are stale, s.", low=0.05, high=60)
     max_odometry_age: float = declare(0.4, "The same for odometry, s.", low=0.05, high=60)
     max_odometry_gap: float = declare(0.3, "Poses further apart are not interpolated, s.", low=0.02, high=1.5)
+    max_odometry_jump: float = declare(
+        1.0, "A pose further from what the speed explains is a jump: older ones are forgotten, m.", low=0.01, high=1000
+    )
     standstill_padding: bool = declare(True, "At standstill the first pose stands for missing older ones.")
     navigation_timeout: float = declare(
         30.0, "A navigation text is forgotten after this, s; 0: never.", low=0, high=86400
@@ -209,8 +210,6 @@ class Settings:
 
     def builder_config(self) -> BuilderConfig:
         """What the observation builder needs of these settings."""
-        from alpamayo_ros.core.observe import BuilderConfig, CameraConfig
-
         timing = self.timing
         return BuilderConfig(
             cameras=tuple(
@@ -225,6 +224,7 @@ class Settings:
             max_input_age=timing.max_input_age,
             max_odometry_age=timing.max_odometry_age,
             max_odometry_gap=timing.max_odometry_gap,
+            max_odometry_jump=timing.max_odometry_jump,
             odometry_time_offset=self.odometry.time_offset,
             standstill_padding=timing.standstill_padding,
             navigation_timeout=timing.navigation_timeout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Duration, Time
@@ -12,7 +13,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints
-from alpamayo_ros.core.types import Array, EgoPose, Frame
+from alpamayo_ros.core.types import Array, EgoPose
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates, TrajectoryPoint
 
 SECOND_NS = 1_000_000_000
@@ -35,23 +36,19 @@ def duration_message(ns: int) -> Duration:
     return Duration(sec=sec, nanosec=nanosec)
 
 
-def frame_from_message(message: Image | CompressedImage, camera: int, serial: int) -> Frame:
-    """A camera message as a Frame of the camera with that index. The bytes are not copied."""
-    stamp = stamp_ns(message.header.stamp)
-    data = memoryview(message.data)
+def image_arguments(message: Image | CompressedImage) -> dict[str, Any]:
+    """A camera message as the arguments of ObservationBuilder.add_frame. The bytes are not copied."""
+    arguments = {"stamp_ns": stamp_ns(message.header.stamp), "data": memoryview(message.data)}
     if isinstance(message, CompressedImage):
-        return Frame(serial, camera, stamp, data, encoding=message.format)
-    return Frame(
-        serial,
-        camera,
-        stamp,
-        data,
-        encoding=message.encoding,
-        height=message.height,
-        width=message.width,
-        step=message.step,
-        is_bigendian=bool(message.is_bigendian),
-    )
+        return {**arguments, "encoding": message.format}
+    return {
+        **arguments,
+        "encoding": message.encoding,
+        "height": message.height,
+        "width": message.width,
+        "step": message.step,
+        "is_bigendian": bool(message.is_bigendian),
+    }
 
 
 def pose_from_message(message: Odometry) -> EgoPose:

@@ -5,8 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rclpy.duration import Infinite
 from rclpy.node import Node
-from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
+from rclpy.qos import (
+    DurabilityPolicy,
+    LivelinessPolicy,
+    QoSCompatibility,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_check_compatible,
+)
+
+
+def topic_qos(
+    depth: int,
+    reliability: ReliabilityPolicy = ReliabilityPolicy.RELIABLE,
+    durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
+) -> QoSProfile:
+    """A QoS profile with every policy written out: what is left open can't be compared with others'."""
+    return QoSProfile(
+        depth=depth,
+        reliability=reliability,
+        durability=durability,
+        deadline=Infinite,
+        lifespan=Infinite,
+        liveliness=LivelinessPolicy.AUTOMATIC,
+        liveliness_lease_duration=Infinite,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,229 @@
+"""One thread around the engine: the latest observation wins, and no fault of the engine passes silently or kills."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from alpamayo_ros.core.checks import check_prediction
+from alpamayo_ros.core.types import (
+    BadImageError,
+    Frame,
+    Observation,
+    Prediction,
+    SamplingOptions,
+    Skip,
+    SkipReason,
+)
+from alpamayo_ros.engine.base import Engine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of one observation: a prediction, or the reason why there is none."""
+
+    observation: Observation
+    prediction: Prediction | None
+    skip: Skip | None
+    wait_ms: float = 0.0  # from submission to the engine's start
+    engine_ms: float = 0.0  # inside the engine
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    observation: Observation
+    options: SamplingOptions
+    submitted: float  # monotonic s
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    observation: Observation
+    text: str
+    options: SamplingOptions
+    answer: Future[str]
+
+
+class Worker:
+    """Runs an engine in a thread of its own.
+
+    Per turn it takes the newest observation, else a question, else one frame to prepare: preparing and questions
+    never delay a tick by more than one piece of their work.
+
+    Args:
+        engine: warmed up.
+        deliver: is called with every Outcome, exactly one per submitted observation; from the worker's thread, or from
+            the submitting one for an observation that was replaced.
+        now_ns: the node's clock, for the age of results.
+        max_result_age: s; older results are dropped as result_too_old.
+        deadline: s that the engine may take; 0: no limit.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        deliver: Callable[[Outcome], None],
+        now_ns: Callable[[], int],
+        max_result_age: float = 1.0,
+        deadline: float = 0.0,
+    ) -> None:
+        self.max_result_age = max_result_age
+        self.deadline = deadline
+        self._engine = engine
+        self._deliver = deliver
+        self._now_ns = now_ns
+        self._wake = threading.Condition()
+        self._job: _Job | None = None
+        self._questions: deque[_Question] = deque()
+        self._frames: dict[int, Frame] = {}  # to prepare, by serial, oldest first
+        self._epoch = 0
+        self._drafts: tuple[int, ...] = ()
+        self._busy_since: float | None = None
+        self._stopping = False
+        # a daemon, so that an engine that hangs can't keep the process from ending; stop() joins it
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, observation: Observation, options: SamplingOptions) -> None:
+        """Predict this observation next, in place of one that waits. The worker adds the draft tokens."""
+        with self._wake:
+            replaced, self._job = self._job, _Job(observation, options, time.monotonic())
+            self._wake.notify()
+        if replaced is not None:
+            numbers = {"replaced_by_t0_ns": observation.t0_ns}
+            self._deliver(_skipped(replaced, SkipReason.ENGINE_BUSY, numbers))
+
+    def prepare(self, frames: Iterable[Frame]) -> None:
+        """Give these frames to the engine early, when it has nothing better to do; those that wait already stay."""
+        fresh = {frame.serial: frame for frame in frames}
+        if fresh:
+            with self._wake:
+                self._frames.update(fresh)
+                self._wake.notify()
+
+    def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
+        """Ask about a scene, between two ticks."""
+        asked = _Question(observation, question, options, Future())
+        with self._wake:
+            self._questions.append(asked)
+            self._wake.notify()
+        return asked.answer
+
+    def start_epoch(self, epoch: int) -> None:
+        """Forget what waits and the drafts; a prediction under way is dropped as time_jump when it is done."""
+        with self._wake:
+            self._epoch = epoch
+            self._drafts = ()
+            self._frames.clear()
+            forgotten, self._job = self._job, None
+        if forgotten is not None:
+            self._deliver(_skipped(forgotten, SkipReason.TIME_JUMP, {"epoch": epoch}))
+
+    @property
+    def busy_for(self) -> float:
+        """Seconds that the engine has been at its present tick or question; 0 when it is idle."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def stop(self, timeout: float = 3.0) -> bool:
+        """End the thread after its present work.
+
+        Returns:
+            False when it is still busy after `timeout` s. The engine must not be closed then.
+        """
+        with self._wake:
+            self._stopping = True
+            self._job = None
+            self._frames.clear()
+            questions = list(self._questions)
+            self._questions.clear()
+            self._wake.notify()
+        for question in questions:
+            question.answer.cancel()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._frames)
+                if self._stopping:
+                    return
+                job, self._job = self._job, None
+                question = self._questions.popleft() if self._questions and job is None else None
+                frame = self._frames.pop(next(iter(self._frames))) if self._frames and not (job or question) else None
+                self._busy_since = None if frame else time.monotonic()
+            try:
+                if job is not None:
+                    self._deliver(self._predict(job))
+                elif question is not None:
+                    self._answer(question)
+                elif frame is not None:
+                    self._engine.prepare([frame])
+            except Exception:  # deliver or prepare: a fault there must not end the thread
+                logger.exception("the worker goes on after an error")
+            finally:
+                self._busy_since = None
+
+    def _predict(self, job: _Job) -> Outcome:
+        with self._wake:
+            drafts = self._drafts
+            for frames in job.observation.frames.values():
+                for frame in frames:
+                    self._frames.pop(frame.serial, None)  # predict encodes what is missing
+        started = time.monotonic()
+        try:
+            prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
+        except BadImageError as error:
+            return _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+        except Exception as error:
+            logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
+            return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
+        engine_s = time.monotonic() - started
+        outcome = Outcome(job.observation, prediction, None, (started - job.submitted) * 1e3, engine_s * 1e3)
+        skip = self._refusal(job.observation, prediction, engine_s)
+        return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
+
+    def _refusal(self, observation: Observation, prediction: Prediction, engine_s: float) -> Skip | None:
+        """Why this result may not be published."""
+        t0_ns = observation.t0_ns
+        with self._wake:
+            if observation.epoch != self._epoch:
+                numbers = {"epoch": observation.epoch, "now_epoch": self._epoch}
+                return _skip(SkipReason.TIME_JUMP, t0_ns, numbers)
+            self._drafts = prediction.reasoning_token_ids[0]
+        if self.deadline and engine_s > self.deadline:
+            late = {"took_s": round(engine_s, 3), "deadline": self.deadline}
+            return _skip(SkipReason.DEADLINE_MISSED, t0_ns, late)
+        bad = check_prediction(observation, prediction)
+        if bad is not None:
+            return bad
+        age = (self._now_ns() - t0_ns) * 1e-9
+        if age > self.max_result_age:
+            return _skip(
+                SkipReason.RESULT_TOO_OLD, t0_ns, {"age_s": round(age, 3), "max_result_age": self.max_result_age}
+            )
+        return None
+
+    def _answer(self, question: _Question) -> None:
+        if not question.answer.set_running_or_notify_cancel():
+            return
+        try:
+            question.answer.set_result(self._engine.ask(question.observation, question.text, question.options))
+        except Exception as error:
+            question.answer.set_exception(error)
+
+
+def _skip(reason: SkipReason, t0_ns: int, numbers: Mapping[str, object]) -> Skip:
+    return Skip(reason, t0_ns, {reason.value: numbers})
+
+
+def _skipped(job: _Job, reason: SkipReason, numbers: Mapping[str, object]) -> Outcome:
+    return Outcome(job.observation, None, _skip(reason, job.observation.t0_ns, numbers))

@@ -1,0 +1,266 @@
+"""What happens between the topics: inputs to the builder, observations to the worker, outcomes out. No ROS here.
+
+Every method may be called from any thread; one lock makes the order. Nothing is published while it is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
+
+from alpamayo_ros.core.observe import CameraState, build_observation_builder
+from alpamayo_ros.core.settings import Settings, tick_seed
+from alpamayo_ros.core.types import EgoPose, Observation, Skip, SkipReason
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.worker import Outcome, Worker
+from alpamayo_ros.ros.report import Tally, TickReport
+
+logger = logging.getLogger(__name__)
+
+SPEED_MISMATCH = 2.0  # m/s between the poses' speed and the twist; a twist in the wrong frame is off by more
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What the builder did with its inputs."""
+
+    epoch: int = 0
+    navigation: str = ""
+    navigation_age: float = math.nan  # s
+    cameras: Mapping[str, CameraState] = field(default_factory=dict)
+    odometry_age: float = math.nan  # s
+    odometry_received: int = 0
+    odometry_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
+    warnings: tuple[str, ...] = ()  # about the odometry
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where the drive's results go. Called from the thread of the worker, of an input or of the heartbeat."""
+
+    publish: Callable[[Outcome, str], float]  # with a prediction, and the odometry's frame; returns its age (s) then
+    announce: Callable[[Skip, int], None]  # why there was none, and how many there were in a row
+    ticked: Callable[[], None]  # after either: there is news for the status
+    restarted: Callable[[], None]  # a new epoch: what was shown of the old one is void
+
+
+class Drive:
+    """The builder, the worker and the counts of one configured node.
+
+    Args:
+        settings: as parsed.
+        engine: warmed up.
+        now_ns: the node's clock.
+        sinks: where results go.
+    """
+
+    def __init__(self, settings: Settings, engine: Engine, now_ns: Callable[[], int], sinks: Sinks) -> None:
+        self._settings = settings
+        self._now_ns = now_ns
+        self._sinks = sinks
+        self._lock = RLock()
+        self._builder = build_observation_builder(settings.builder_config())
+        self._tally = Tally()
+        self._epoch = self._builder.epoch
+        self._enabled = True
+        self._active = False
+        self._silent = True  # no tick since the last heartbeat
+        self._newest: Observation | None = None
+        self._worker = Worker(
+            engine, self._on_outcome, now_ns, settings.timing.max_result_age, settings.engine.deadline
+        )
+
+    # What comes in
+
+    def add_frame(self, camera: str, image: Mapping[str, Any]) -> None:
+        """A camera message has come; `image` holds the builder's arguments."""
+        now_ns = self._now_ns()
+        with self._lock:
+            self._builder.add_frame(camera, now_ns=now_ns, **image)
+        self._advance(now_ns)
+
+    def add_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> None:
+        """A pose of base_link has come."""
+        now_ns = self._now_ns()
+        with self._lock:
+            self._builder.add_pose(pose, frame_id=frame_id, child_frame_id=child_frame_id, now_ns=now_ns)
+        self._advance(now_ns)
+
+    def set_navigation(self, text: str) -> None:
+        """A navigation text has come; an empty one clears it."""
+        with self._lock:
+            self._builder.set_navigation(text, self._now_ns())
+
+    # What controls it
+
+    def activate(self) -> None:
+        """From now on inputs come, and the lack of them is reported."""
+        self._active = True
+
+    def deactivate(self) -> None:
+        """No inputs come any more; those that came are forgotten."""
+        self._active = False
+        self.reset("deactivated")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it was activated."""
+        return self._active
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether ticks may run."""
+        return self._enabled
+
+    def set_enabled(self, enabled: bool) -> None:
+        """While disabled, inputs are kept and every tick is skipped as disabled, one under way included."""
+        with self._lock:
+            self._enabled = enabled
+            self._block(SkipReason.DISABLED, not enabled)
+
+    def reset(self, why: str) -> None:
+        """Forget all inputs and raise the epoch; results of older epochs are dropped."""
+        with self._lock:
+            self._builder.reset(self._now_ns(), why)
+            self._note_epoch()
+
+    def clock_jumped(self) -> None:
+        """The node's clock jumped: start anew."""
+        with self._lock:
+            self._builder.clock_jumped(self._now_ns())
+            self._note_epoch()
+
+    def change_settings(self, settings: Settings) -> None:
+        """Take over what may change while running."""
+        with self._lock:
+            self._settings = settings
+            self._builder.config = settings.builder_config()
+        self._worker.max_result_age = settings.timing.max_result_age
+        self._worker.deadline = settings.engine.deadline
+
+    def heartbeat(self, clock_stopped_for: float) -> None:
+        """Once a second: end a tick that waits too long, and say why when there was no tick at all."""
+        if not self._active:
+            return
+        now_ns = self._now_ns()
+        with self._lock:
+            self._block(SkipReason.CLOCK_STOPPED, bool(clock_stopped_for), steady_s=round(clock_stopped_for, 1))
+        self._advance(now_ns)
+        with self._lock:
+            silent, self._silent = self._silent, True
+            seen = self._builder.observe(now_ns)
+        if silent and isinstance(seen, Skip) and not self._worker.busy_for:
+            self._skip(seen)
+            self._silent = True  # that was no tick
+
+    def ask(self, question: str) -> tuple[Future[str], int]:
+        """Ask about the scene of the newest tick: the answer to come, and that scene's t0.
+
+        Raises:
+            LookupError: there has been no tick yet.
+        """
+        with self._lock:
+            scene, settings = self._newest, self._settings
+        if scene is None:
+            raise LookupError("there is no scene yet: no tick had all of its inputs")
+        options = settings.sampling_options(tick_seed(settings.sampling.seed, scene.t0_ns))
+        return self._worker.ask(scene, question, options), scene.t0_ns
+
+    def stop(self, timeout: float) -> bool:
+        """Stop the worker; False when the engine is still busy after `timeout` s."""
+        return self._worker.stop(timeout)
+
+    # What there is to know
+
+    def tick_report(self) -> TickReport:
+        """The newest tick, and all of them counted."""
+        with self._lock:
+            return self._tally.snapshot(self._worker.busy_for)
+
+    def intake(self) -> Intake:
+        """What the builder did with its inputs."""
+        now_ns = self._now_ns()
+        with self._lock:
+            builder = self._builder
+            newest, counts = builder.newest_pose(), builder.counts()["odometry"]
+            navigation_age = builder.navigation_age(now_ns)
+            mismatch = builder.speed_mismatch()
+            return Intake(
+                epoch=builder.epoch,
+                navigation="" if navigation_age is None else builder.navigation,
+                navigation_age=math.nan if navigation_age is None else navigation_age,
+                cameras={state.name: state for state in builder.camera_states(now_ns)},
+                odometry_age=math.nan if newest is None else (now_ns - newest.stamp_ns) * 1e-9,
+                odometry_received=counts.received,
+                odometry_dropped=counts.dropped,
+                warnings=(_mismatch_warning(mismatch),) if mismatch and mismatch > SPEED_MISMATCH else (),
+            )
+
+    @property
+    def odometry_frame(self) -> str:
+        """The odometry's frame_id; "odom" until one has come."""
+        return self._builder.odometry_frame or "odom"
+
+    # How
+
+    def _block(self, reason: SkipReason, holds: bool, **numbers: Any) -> None:
+        if holds:
+            self._builder.block(reason, **numbers)
+        else:
+            self._builder.unblock(reason)
+
+    def _note_epoch(self) -> None:
+        """Under the lock: tell the others when the builder has begun a new epoch."""
+        if self._builder.epoch != self._epoch:
+            self._epoch = self._builder.epoch
+            self._newest = None
+            self._worker.start_epoch(self._epoch)
+            self._sinks.restarted()
+
+    def _advance(self, now_ns: int) -> None:
+        """See whether a tick is decided."""
+        with self._lock:
+            self._note_epoch()
+            self._worker.prepare(self._builder.frames_to_prepare())
+            result = self._builder.poll(now_ns)
+            settings = self._settings
+            if isinstance(result, Observation):
+                self._newest = result
+        if isinstance(result, Observation):
+            self._worker.submit(result, settings.sampling_options(tick_seed(settings.sampling.seed, result.t0_ns)))
+        elif result is not None:
+            self._skip(result)
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        skip = outcome.skip
+        if skip is not None and skip.reason is SkipReason.ENGINE_BUSY:
+            with self._lock:
+                self._tally.replaced(skip)
+        elif skip is not None:
+            self._skip(skip)
+        elif not self._enabled:
+            self._skip(Skip(SkipReason.DISABLED, outcome.observation.t0_ns, {SkipReason.DISABLED.value: {}}))
+        elif outcome.prediction is not None:
+            age = self._sinks.publish(outcome, self.odometry_frame)
+            stages = {"wait": outcome.wait_ms, **outcome.prediction.timings.stages_ms}
+            with self._lock:
+                self._silent = False
+                self._tally.published(outcome.observation.t0_ns, stages, age)
+            self._sinks.ticked()
+
+    def _skip(self, skip: Skip) -> None:
+        with self._lock:
+            self._silent = False
+            self._tally.skipped(skip)
+            in_a_row = self._tally.skips_in_a_row
+        self._sinks.announce(skip, in_a_row)
+        self._sinks.ticked()
+
+
+def _mismatch_warning(mismatch: float) -> str:
+    return f"the poses move {mismatch:.1f} m/s differently from the twist, which has to be in the child frame"

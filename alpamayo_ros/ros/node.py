@@ -1,0 +1,317 @@
+"""The lifecycle node: transitions, services and the heartbeat around the drive.
+
+Callback groups: lifecycle services alone (configuring takes minutes), inputs, heartbeat, services; parameters and
+/clock are in the default one. So nothing slow keeps the clock, the status or the parameters from working.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
+from std_srvs.srv import SetBool, Trigger
+
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import Skip, SkipReason
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.worker import Outcome
+from alpamayo_ros.msg import InferenceStatus
+from alpamayo_ros.ros.child_frame import ChildFrame
+from alpamayo_ros.ros.clock import ClockWatch
+from alpamayo_ros.ros.convert import time_message
+from alpamayo_ros.ros.diagnostics import diagnostics_message
+from alpamayo_ros.ros.drive import Drive, Sinks
+from alpamayo_ros.ros.inputs import Inputs
+from alpamayo_ros.ros.logs import RosLogHandler
+from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
+from alpamayo_ros.ros.parameters import NodeParameters
+from alpamayo_ros.ros.report import NodeReport
+from alpamayo_ros.ros.reporter import Configured, Reporter
+from alpamayo_ros.ros.status import status_message
+from alpamayo_ros.ros.transforms import Transforms
+from alpamayo_ros.srv import Ask
+
+Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
+
+HEARTBEAT = 1.0  # s
+STOP_TIMEOUT = 60.0  # s that a deactivation waits for the engine's present work
+ASK_TIMEOUT = 60.0  # s
+
+
+def logged(transition: Transition) -> Transition:
+    """rclpy swallows what a transition callback raises: log it, and return FAILURE instead of the ERROR it makes."""
+
+    @functools.wraps(transition)
+    def caught(node: AlpamayoNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except Exception as error:
+            node.failed(transition.__name__, error)
+            return TransitionCallbackReturn.FAILURE
+
+    return caught
+
+
+class AlpamayoNode(LifecycleNodeMixin, Node):
+    """See docs/node.md for the interface.
+
+    Args:
+        make_engine: replaces the engine that the settings ask for; it is warmed up here.
+
+    Raises:
+        ConfigurationError: for parameters that can't be used.
+    """
+
+    def __init__(self, make_engine: Callable[[Settings], Engine] | None = None, **options: Any) -> None:
+        Node.__init__(self, "alpamayo", **options)
+        try:
+            overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
+            self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+        except BaseException:
+            self.destroy_node()
+            raise
+        LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
+        self._make_engine = make_engine or _engine_by_settings
+        self._input_group = MutuallyExclusiveCallbackGroup()
+        heartbeat_group = MutuallyExclusiveCallbackGroup()
+        service_group = MutuallyExclusiveCallbackGroup()
+        self._configured: Configured | None = None
+        self._handler = RosLogHandler(self.get_logger())
+        logging.getLogger("alpamayo_ros").addHandler(self._handler)
+        self._clock_watch = ClockWatch(self, self._on_time_jump)
+        child_frame = ChildFrame(self.settings.odometry)
+        self._transforms = Transforms(self, self.settings, child_frame, self._input_group)
+        self._reporter = Reporter(self, self._clock_watch, child_frame)
+        # ordinary publishers: they speak in every lifecycle state
+        self._status = self.create_publisher(InferenceStatus, "~/output/status", OUTPUT_QOS)
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self.create_service(Ask, "~/ask", self._on_ask, callback_group=service_group)
+        self.create_service(SetBool, "~/set_enabled", self._on_set_enabled, callback_group=service_group)
+        self.create_service(Trigger, "~/reset", self._on_reset, callback_group=service_group)
+        self.create_timer(
+            HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._parameters_of_node.settings
+
+    @property
+    def state(self) -> str:
+        """The lifecycle state's name."""
+        return str(self._state_machine.current_state[1])
+
+    def autostart(self) -> None:
+        """Configure and activate, unless the parameter says otherwise. Not to be called from the executor."""
+        if not self.settings.autostart:
+            return
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+
+    def close(self) -> None:
+        """Leave whatever state it is in; the executor must have stopped."""
+        if self.state in ("unconfigured", "inactive", "active"):
+            self.trigger_shutdown()
+        self._clock_watch.close()
+        logging.getLogger("alpamayo_ros").removeHandler(self._handler)
+
+    def failed(self, transition: str, error: Exception) -> None:
+        """Say that a transition failed, and why."""
+        self.get_logger().error(f"{transition} failed: {type(error).__name__}: {error}")
+        self._reporter.failed(f"{transition} failed: {error}")
+
+    @logged
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load and warm up the engine, and create the outputs."""
+        settings = self.settings
+        started = time.monotonic()
+        self._reporter.loading(f"loading engine {settings.engine.kind}")
+        engine = self._make_engine(settings)
+        try:
+            self._reporter.loading(f"warming up {engine.info.engine} on {engine.info.device}")
+            engine.warm_up()
+        except BaseException:
+            engine.close()
+            raise
+        outputs = Outputs(self, settings.odometry.base_frame)
+        sinks = Sinks(self._publish, self._announce, ticked=self._publish_status, restarted=self._on_restart)
+        drive = Drive(settings, engine, self.now_ns, sinks)
+        inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
+        self._configured = Configured(engine, outputs, drive, inputs)
+        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info}")
+        if not engine.info.trained:
+            self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
+        return super().on_configure(state)
+
+    @logged
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Publish and listen."""
+        configured = self._require_configured()
+        result = super().on_activate(state)
+        try:
+            configured.inputs.subscribe()
+        except RuntimeError:
+            configured.inputs.unsubscribe()
+            super().on_deactivate(state)
+            raise
+        configured.drive.activate()
+        return result
+
+    @logged
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop listening and publishing; the engine stays warm."""
+        self._deactivate(self._require_configured())
+        return super().on_deactivate(state)
+
+    @logged
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Free the engine."""
+        self._release()
+        self._reporter.loading("not configured")
+        return super().on_cleanup(state)
+
+    @logged
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Free everything, from whatever state."""
+        if self._configured is not None and self._configured.drive.is_active:
+            self._deactivate(self._configured)
+        self._release()
+        return super().on_shutdown(state)
+
+    def _require_configured(self) -> Configured:
+        if self._configured is None:
+            raise RuntimeError("the node is not configured: cleanup failed before; shut it down and start it again")
+        return self._configured
+
+    def _deactivate(self, configured: Configured) -> None:
+        configured.inputs.unsubscribe()
+        configured.drive.deactivate()
+
+    def _release(self) -> None:
+        configured, self._configured = self._configured, None
+        if configured is None:
+            return
+        if not configured.drive.stop(STOP_TIMEOUT):
+            raise TimeoutError(f"the engine is still at its tick after {STOP_TIMEOUT:g} s and can't be closed")
+        configured.engine.close()
+        configured.outputs.close()
+
+    def now_ns(self) -> int:
+        """The node's clock."""
+        return int(self.get_clock().now().nanoseconds)
+
+    def _publish(self, outcome: Outcome, frame_id: str) -> float:
+        observation, configured = outcome.observation, self._configured
+        if configured is not None and outcome.prediction is not None:
+            configured.outputs.publish(observation, outcome.prediction, self.settings.output, frame_id)
+        return (self.now_ns() - observation.t0_ns) * 1e-9
+
+    def _announce(self, skip: Skip, in_a_row: int) -> None:
+        self.get_logger().warning(f"no trajectory: {skip.describe()}", throttle_duration_sec=1.0)
+        if in_a_row == self.settings.output.empty_after_skips:
+            self._publish_nothing(skip.reason)
+
+    def _publish_nothing(self, reason: SkipReason) -> None:
+        if self._configured is not None:
+            self._configured.outputs.publish_nothing(self.now_ns(), self._configured.drive.odometry_frame, reason.value)
+
+    def _report(self) -> NodeReport:
+        return self._reporter.report(self.settings, self.state, self._configured)
+
+    def _publish_status(self) -> None:
+        self._status.publish(status_message(self._report()))
+
+    def _on_heartbeat(self) -> None:
+        self._clock_watch.check()
+        if self._configured is not None:
+            self._configured.drive.heartbeat(self._clock_watch.stopped_for)
+        self._reporter.look_at_topics(self._configured)
+        report = self._report()
+        self._status.publish(status_message(report))
+        self._diagnostics.publish(diagnostics_message(report))
+
+    def _on_settings(self, settings: Settings) -> None:
+        if self._configured is not None:
+            self._configured.drive.change_settings(settings)
+
+    def _on_time_jump(self, jump: float) -> None:
+        self.get_logger().warning(f"the clock jumped by {jump:.3f} s: all inputs are forgotten")
+        if self._configured is not None:
+            self._configured.drive.clock_jumped()
+
+    def _on_restart(self) -> None:
+        if self._configured is not None:
+            self._configured.outputs.clear_markers()
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        if self._configured is None:
+            response.message = f"nothing to reset: the node is {self.state}"
+            return response
+        self._configured.drive.reset("asked for")
+        response.success = True
+        response.message = "all inputs forgotten"
+        return response
+
+    def _on_set_enabled(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+        if self._configured is None:
+            response.message = f"can't be enabled or disabled: the node is {self.state}"
+            return response
+        self._configured.drive.set_enabled(request.data)
+        if not request.data:
+            self._publish_nothing(SkipReason.DISABLED)
+        response.success = True
+        response.message = "enabled" if request.data else "disabled"
+        return response
+
+    def _on_ask(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
+        if self._configured is None or not self._configured.drive.is_active:
+            response.message = f"can't answer: the node is {self.state}"
+            return response
+        try:
+            answer, t0_ns = self._configured.drive.ask(request.question)
+            response.answer = answer.result(ASK_TIMEOUT)
+        except FutureTimeoutError:
+            response.message = f"no answer within {ASK_TIMEOUT:g} s"
+            return response
+        except Exception as error:
+            response.message = str(error)
+            return response
+        response.success = True
+        response.stamp = time_message(t0_ns)
+        return response
+
+
+def _engine_by_settings(settings: Settings) -> Engine:
+    engine = settings.engine
+    return create_engine(
+        engine.kind,
+        engine.checkpoint,
+        device=engine.device,
+        dtype=engine.dtype,
+        base_model=engine.base_model or None,
+        max_cameras=len(settings.cameras),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the node as a process; returns its exit code."""
+    from alpamayo_ros.ros.process import run
+
+    return run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

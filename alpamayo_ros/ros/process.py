@@ -1,0 +1,99 @@
+"""The node as a process: arguments in, an exit code out, and an orderly end on SIGINT and SIGTERM at any moment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+import rclpy
+from rclpy.executors import MultiThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.ros.node import AlpamayoNode
+
+THREADS = 4  # lifecycle services, inputs, heartbeat, and one for parameters and /clock
+PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
+USAGE_ERROR = 2
+
+
+def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Engine] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM.
+
+    Args:
+        argv: the command line, program name included; with --ros-args.
+        make_engine: replaces the engine that the settings ask for.
+
+    Returns:
+        0 after an orderly end; 2, with one message on stderr, when the arguments or parameters can't be used.
+    """
+    logging.basicConfig(level=logging.WARNING, format="[%(levelname)s] [%(name)s]: %(message)s")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    try:
+        # rclpy's own handlers invalidate the context, and a transition under way never ends
+        rclpy.init(args=None if argv is None else list(argv), signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # RCLError has no public name
+        print(f"error: {_without_source_lines(error)}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        node = AlpamayoNode(make_engine)
+    except ConfigurationError as error:
+        print(f"error: the node's parameters can't be used\n{_indented(error)}", file=sys.stderr)
+        rclpy.shutdown()
+        return USAGE_ERROR
+    _serve(node, stop)
+    return 0
+
+
+def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
+    executor = MultiThreadedExecutor(THREADS)
+    executor.add_node(node)
+    spinner = threading.Thread(target=_spin, args=(executor, node, stop), name="spin")
+    spinner.start()
+    start = threading.Thread(target=node.autostart, name="autostart", daemon=True)
+    start.start()
+    stop.wait()
+    cut_off = threading.Timer(PATIENCE, _exit_now)
+    cut_off.daemon = True
+    cut_off.start()
+    start.join()
+    spinner.join()
+    executor.shutdown()
+    node.close()
+    executor.remove_node(node)
+    node.destroy_node()
+    rclpy.try_shutdown()
+    cut_off.cancel()
+
+
+def _spin(executor: MultiThreadedExecutor, node: AlpamayoNode, stop: threading.Event) -> None:
+    """Not executor.spin(): that ends at the first exception of a callback, and races with shutdown."""
+    while not stop.is_set():
+        try:
+            executor.spin_once(timeout_sec=0.2)
+        except Exception as error:
+            node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}")
+
+
+def _exit_now() -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _indented(error: Exception) -> str:
+    return "\n".join(f"  {line}" for line in str(error).splitlines())
+
+
+def _without_source_lines(error: Exception) -> str:
+    """RCLError's message without the places in rcl's own sources."""
+    return str(error).split(", at /")[0]

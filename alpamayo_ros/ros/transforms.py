@@ -1,0 +1,71 @@
+"""The odometry's transforms: /tf_static tells where base_link is in its child frame; /tf tells others, if asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geometry_msgs.msg import TransformStamped, Vector3
+from rclpy.callback_groups import CallbackGroup
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
+
+from alpamayo_ros.core.odometry import pose_fault
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import ConfigurationError, EgoPose
+from alpamayo_ros.ros.child_frame import ChildFrame
+from alpamayo_ros.ros.convert import header_message, pose_message
+
+try:
+    from tf2_msgs.msg import TFMessage
+except ImportError:  # not among the ROS 2 wheels of PyPI
+    TFMessage = None
+
+STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+class Transforms:
+    """Brings odometry to base_link.
+
+    Args:
+        node: to subscribe and publish with.
+        settings: odometry and publish_tf.
+        child_frame: knows the way to base_link.
+        group: of the /tf_static subscription.
+
+    Raises:
+        ConfigurationError: publish_tf is set and tf2_msgs is not installed.
+    """
+
+    def __init__(self, node: Node, settings: Settings, child_frame: ChildFrame, group: CallbackGroup) -> None:
+        self._child_frame = child_frame
+        self._base_frame = settings.odometry.base_frame
+        self._publisher: Any = None
+        if TFMessage is not None:
+            node.create_subscription(TFMessage, "/tf_static", self._on_static, STATIC_QOS, callback_group=group)
+        if settings.output.publish_tf:
+            if TFMessage is None:
+                raise ConfigurationError("publish_tf is True: that needs tf2_msgs, which is not installed")
+            self._publisher = node.create_publisher(TFMessage, "/tf", 100)
+
+    def base_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> EgoPose:
+        """The pose of base_link, from that of the odometry's child frame; published as a transform if asked for."""
+        mounting = self._child_frame.mounting(child_frame_id)
+        if pose_fault(pose) is not None:
+            return pose  # the builder refuses it by name
+        base = mounting.base_pose(pose)
+        if self._publisher is not None:
+            self._publisher.publish(TFMessage(transforms=[transform_message(base, frame_id, self._base_frame)]))
+        return base
+
+    def _on_static(self, message: Any) -> None:
+        for transform in message.transforms:
+            self._child_frame.add_static(transform)
+
+
+def transform_message(pose: EgoPose, frame_id: str, child_frame_id: str) -> TransformStamped:
+    """The pose as the transform frame_id -> child_frame_id."""
+    message = TransformStamped(header=header_message(pose.stamp_ns, frame_id), child_frame_id=child_frame_id)
+    where = pose_message(pose.position, pose.orientation)
+    message.transform.translation = Vector3(x=where.position.x, y=where.position.y, z=where.position.z)
+    message.transform.rotation = where.orientation
+    return message

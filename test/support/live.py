@@ -1,0 +1,193 @@
+"""A node under test in this process, and a driver that plays a vehicle to it, over DDS in a domain of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+from alpamayo_ros.msg import InferenceStatus, Reasoning, Trajectory, TrajectoryCandidates
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from nav_msgs.msg import Odometry, Path
+from rclpy.context import Context
+from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage
+from std_msgs.msg import String
+from visualization_msgs.msg import MarkerArray
+
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros.convert import stamp_ns, time_message
+from alpamayo_ros.ros.node import AlpamayoNode
+
+STEP_NS = 100_000_000
+JPEG = cv2.imencode(".jpg", np.full((24, 32, 3), 90, np.uint8))[1].tobytes()
+FRONT: Mapping[str, Any] = {
+    "cameras.front_wide.topic": "/front",
+    "odometry.topic": "/odometry",
+    "sampling.num_samples": 2,
+}
+OUTPUTS: Mapping[str, type] = {
+    "path": Path,
+    "trajectory": Trajectory,
+    "candidates": TrajectoryCandidates,
+    "reasoning": String,
+    "reasoning_stamped": Reasoning,
+    "markers": MarkerArray,
+    "status": InferenceStatus,
+}
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 8.0) -> Any:
+    """What the condition gives, as soon as it is true."""
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.005)
+    return result
+
+
+class Driver(Node):
+    """Publishes a drive straight along x, and keeps what the node under test sends."""
+
+    def __init__(self, context: Context, topics: Mapping[str, str] | None = None, speed: float = 10.0) -> None:
+        super().__init__("driver", context=context, enable_rosout=False)
+        qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self.speed = speed
+        self.cameras = {
+            name: self.create_publisher(CompressedImage, topic, qos)
+            for name, topic in (topics or {"front_wide": "/front"}).items()
+        }
+        self.odometry = self.create_publisher(Odometry, "/odometry", qos)
+        self.received: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
+        self.diagnostics: dict[str, DiagnosticStatus] = {}
+        for name, kind in OUTPUTS.items():
+            self.create_subscription(kind, f"/alpamayo/output/{name}", self.received[name].append, 100)
+        self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        self.diagnostics.update({status.name: status for status in message.status})
+
+    def connect(self) -> None:
+        """Wait until node and driver hear each other."""
+        publishers = [*self.cameras.values(), self.odometry]
+        wait_until(lambda: all(p.get_subscription_count() for p in publishers), "the node to subscribe")
+        wait_until(lambda: all(self.count_publishers(f"/alpamayo/output/{n}") for n in OUTPUTS), "its publishers")
+
+    def send_frame(self, ns: int, camera: str = "front_wide", data: bytes = JPEG) -> None:
+        message = CompressedImage(format="jpeg")
+        message.header.stamp = time_message(ns)
+        message.data.frombytes(data)
+        self.cameras[camera].publish(message)
+
+    def send_odometry(self, ns: int, frame_id: str = "odom", child_frame_id: str = "base_link", **pose: float) -> None:
+        message = Odometry(child_frame_id=child_frame_id)
+        message.header.frame_id = frame_id
+        message.header.stamp = time_message(ns)
+        message.pose.pose.position.x = pose.get("x", self.speed * (ns % 10**12) * 1e-9)
+        message.pose.pose.orientation.w = pose.get("w", 1.0)
+        message.twist.twist.linear.x = self.speed
+        self.odometry.publish(message)
+
+    def play(self, seconds: float = 2.2, end_ns: int | None = None, **odometry: Any) -> int:
+        """Send that much of a drive at once, ending now; returns the stamp of the last frame."""
+        end_ns = end_ns or self.get_clock().now().nanoseconds
+        for step in range(round(seconds * 10), -1, -1):
+            ns = end_ns - step * STEP_NS
+            self.send_odometry(ns - STEP_NS // 2, **odometry)
+            self.send_odometry(ns, **odometry)
+            for camera in self.cameras:
+                self.send_frame(ns, camera)
+            time.sleep(0.004)  # a queue of ten frames, and one core for all
+        return end_ns
+
+    def wait_for(self, output: str, condition: Callable[[Any], Any] = lambda _: True, timeout: float = 8.0) -> Any:
+        """The first message on that output that satisfies the condition, from those that came already on."""
+        found = lambda: next((m for m in self.received[output] if condition(m)), None)  # noqa: E731
+        return wait_until(found, f"a fitting message on {output}; last: {self.received[output][-1:]}", timeout)
+
+    def wait_for_skip(self, reason: str, timeout: float = 8.0) -> InferenceStatus:
+        """The first status with that skip reason."""
+        return self.wait_for("status", lambda status: status.skip_reason == reason, timeout)
+
+    def wait_for_diagnostic(self, name: str, text: str, timeout: float = 8.0) -> DiagnosticStatus:
+        """That diagnostic, once its message contains the text."""
+        found = lambda: (s := self.diagnostics.get(f"alpamayo: {name}")) is not None and text in s.message and s  # noqa: E731
+        seen = self.diagnostics.get(f"alpamayo: {name}")
+        return wait_until(found, f"{text!r} in diagnostic {name}, first seen: {seen and seen.message}", timeout)
+
+    def paths_at(self, t0_ns: int) -> list[Path]:
+        """The paths whose header carries this time."""
+        return [path for path in self.received["path"] if stamp_ns(path.header.stamp) == t0_ns]
+
+
+class Live:
+    """Starts nodes in one context, each with its executor, and ends them in order."""
+
+    def __init__(self, domain: int) -> None:
+        self.context = Context()
+        self.context.init(args=[], domain_id=domain)
+        self._stopping = threading.Event()
+        self._running: list[tuple[Node, Any, threading.Thread]] = []
+
+    def node(
+        self, make_engine: Callable[[Settings], Engine] = lambda _: NullEngine(), start: bool = True, **parameters: Any
+    ) -> AlpamayoNode:
+        """A node under test with the parameters of FRONT and these; activated unless start is False."""
+        values = {**FRONT, **parameters.pop("parameters", {}), **parameters}
+        overrides = [Parameter(name, value=value) for name, value in values.items()]
+        node = AlpamayoNode(
+            make_engine, context=self.context, parameter_overrides=overrides, use_global_arguments=False
+        )
+        self._spin(node, MultiThreadedExecutor(4, context=self.context))
+        if start:
+            node.autostart()
+            assert node.state == "active"
+        return node
+
+    def driver(self, connect: bool = True, **options: Any) -> Driver:
+        """A driver; connected to the node unless connect is False."""
+        driver = Driver(self.context, **options)
+        self._spin(driver, SingleThreadedExecutor(context=self.context))
+        if connect:
+            driver.connect()
+        return driver
+
+    def call(self, kind: type, name: str, request: Any) -> Any:
+        """A service's response."""
+        driver = next(node for node, _, _ in self._running if isinstance(node, Driver))
+        client = driver.create_client(kind, name)
+        assert client.wait_for_service(5.0), f"no service {name}"
+        future = client.call_async(request)
+        wait_until(future.done, f"an answer of {name}")
+        return future.result()
+
+    def close(self) -> None:
+        """End everything."""
+        self._stopping.set()
+        for node, executor, thread in self._running:
+            thread.join(10)
+            assert not thread.is_alive(), f"{node.get_name()} still spins"
+            executor.shutdown()
+            if isinstance(node, AlpamayoNode):
+                node.close()
+            node.destroy_node()
+        self.context.try_shutdown()
+
+    def _spin(self, node: Node, executor: Any) -> None:
+        executor.add_node(node)
+
+        def spin() -> None:
+            while not self._stopping.is_set():
+                executor.spin_once(timeout_sec=0.1)
+
+        thread = threading.Thread(target=spin, name=f"spin {node.get_name()}")
+        thread.start()
+        self._running.append((node, executor, thread))

@@ -11,7 +11,7 @@ from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.observe import ObservationBuilder
 from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.settings import OdometrySettings, Settings
-from alpamayo_ros.core.types import ConfigurationError, EgoPose
+from alpamayo_ros.core.types import ConfigurationError, EgoPose, Frame
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
 from alpamayo_ros.evaluation.rig import NODE, resolve_topic
 
@@ -19,6 +19,7 @@ TRANSPORTS = {"raw": "sensor_msgs/msg/Image", "compressed": "sensor_msgs/msg/Com
 ODOMETRY, TRANSFORMS, TEXT = "nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage", "std_msgs/msg/String"
 NAVIGATION_TOPIC, TF_STATIC_TOPIC = f"/{NODE}/input/navigation", "/tf_static"
 SECOND_NS = 1_000_000_000
+SEARCHED_NS = 10 * SECOND_NS  # around a tick's time, for its frame: no camera is that late
 
 
 class BagInputs:
@@ -30,10 +31,11 @@ class BagInputs:
 
     def __init__(self, bag: BagReader, settings: Settings) -> None:
         self._bag = bag
+        self._settings = settings
         self._cameras = {resolve_topic(camera.topic): camera.name for camera in settings.cameras}
         self._odometry_topic = resolve_topic(settings.odometry.topic)
-        self._odometry_settings = settings.odometry
         self._child_frame = ChildFrame(settings.odometry)
+        self.odometry_frame = "odom"  # frame_id of the newest pose that was fed
         self.missing = [  # optional cameras that the bag doesn't have
             camera.name
             for camera in settings.cameras
@@ -65,6 +67,7 @@ class BagInputs:
             builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(message))
         elif message.topic == self._odometry_topic:
             pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)
+            self.odometry_frame = content.header.frame_id
             builder.add_pose(
                 pose, frame_id=content.header.frame_id, child_frame_id=content.child_frame_id, now_ns=now_ns
             )
@@ -75,7 +78,7 @@ class BagInputs:
 
     def recorded_poses(self) -> list[EgoPose]:
         """Every pose of base_link in the bag, with its own stamp."""
-        child_frame = ChildFrame(self._odometry_settings)
+        child_frame = ChildFrame(self._settings.odometry)
         topics = [topic for topic in (TF_STATIC_TOPIC, self._odometry_topic) if topic in self.topics]
         poses = []
         for message in self._bag.messages(topics):
@@ -85,6 +88,22 @@ class BagInputs:
             else:
                 child_frame.add_static(content)
         return poses
+
+    def frame(self, camera: str, frame_stamp_ns: int, before_ns: int) -> Frame | None:
+        """A camera's frame again, by its stamp (with the camera's time_offset), received not long before a time."""
+        settings = self._settings.camera(camera)
+        topic = resolve_topic(settings.topic)
+        wanted_ns = frame_stamp_ns - round(settings.time_offset * 1e9)
+        for raw in self._bag.raw_messages([topic]):
+            if raw.receive_ns > before_ns + SEARCHED_NS:
+                break
+            if raw.receive_ns < before_ns - SEARCHED_NS:
+                continue
+            message = BagMessage(topic, raw.type, raw.receive_ns, self._bag.types.deserialize_cdr(raw.data, raw.type))
+            arguments = image_arguments(message)
+            if arguments.pop("stamp_ns") == wanted_ns:
+                return Frame(serial=0, camera=settings.index, stamp_ns=frame_stamp_ns, **arguments)
+        return None
 
     def _check(self, settings: Settings) -> None:
         wanted = {

@@ -120,7 +120,7 @@ class Replay:
             now_ns,
             observation=observation,
             seed=seed,
-            odometry_frame=self.builder.odometry_frame or "odom",
+            odometry_frame=self._inputs.odometry_frame,
             prepare_ms=self._prepare_ms,
             frames=observation.frames.get(anchor, ()),
         )
@@ -136,7 +136,7 @@ class Replay:
             return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, str(error)))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
         self._drafts = prediction.reasoning_token_ids[0]
-        bad = check_prediction(observation, prediction)
+        bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return replace(tick, skip=bad)
         return replace(tick, prediction=prediction, chosen=select(prediction, settings.output.selection))

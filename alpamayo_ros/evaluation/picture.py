@@ -1,0 +1,157 @@
+"""One tick as a picture: the paths from above, what the anchor camera saw, and what the model wrote."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpamayo_ros.core.types import Array, BadImageError, Frame
+from alpamayo_ros.sensors.decode import decode
+
+SIZE = (12.0, 7.5)  # inches at 100 dpi: 1200 x 750 pixels
+DPI = 100
+TRUTH, CHOSEN, CANDIDATE, HISTORY, VELOCITY, STOP = "#1a9850", "#1f4fd8", "#7aa6f0", "#555555", "#e08214", "#b2182b"
+MIN_SPAN = 12.0  # m that are shown at least, also of a vehicle that stands
+MARGIN = 3.0  # m around what must be seen
+TEXT_WIDTH = 84  # characters
+TEXT_LINES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class TickPicture:
+    """What is drawn. All paths in m, in ego; each begins after the origin."""
+
+    history: Array  # [16, 3]
+    truth: Array  # [n, 3]
+    candidates: Array  # [K, 64, 3]
+    chosen: Array  # [64, 3]
+    baselines: Mapping[str, Array] = field(default_factory=dict)  # [64, 3] each
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What is written."""
+
+    title: str
+    warning: str = ""  # in red below the title
+    camera: str = ""  # name of the anchor camera
+    reasoning: str = ""
+    rows: tuple[tuple[str, ...], ...] = ()  # a table; the first row is its heading
+
+
+def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | None) -> None:
+    """Write the picture as a PNG, 1200 x 750 pixels.
+
+    Args:
+        path: of the file.
+        paths: see there.
+        caption: see there.
+        frame: of the anchor camera at t0; None where it is not known.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, dpi=DPI, facecolor="white")
+    figure.text(0.02, 0.955, caption.title, fontsize=13, fontweight="bold", va="center")
+    if caption.warning:
+        figure.text(0.02, 0.915, caption.warning, fontsize=11, color=STOP, fontweight="bold", va="center")
+    _draw_paths(figure.add_axes((0.065, 0.075, 0.385, 0.805)), paths)
+    _draw_image(figure.add_axes((0.48, 0.40, 0.505, 0.48)), frame, caption.camera)
+    _write_text(figure, caption)
+    figure.savefig(path, dpi=DPI)
+
+
+def _draw_paths(axes: Any, paths: TickPicture) -> None:
+    """Forward is up and left is left: x along the vertical axis, y along the horizontal one, growing leftwards."""
+    for number, candidate in enumerate(paths.candidates):
+        label = f"{len(paths.candidates)} samples" if number == 0 else None
+        _line(axes, candidate, color=CANDIDATE, linewidth=1.4, alpha=0.55, label=label, zorder=2)
+    for name, baseline in paths.baselines.items():
+        label = name.replace("_", " ")
+        if np.ptp(baseline[:, :2]) > 0:
+            _line(axes, baseline, color=VELOCITY, linewidth=1.8, linestyle="--", label=label, zorder=3)
+        else:
+            axes.plot(0, 0, marker="X", color=STOP, markersize=9, linestyle="none", label=label, zorder=7)
+    axes.plot(paths.history[:, 1], paths.history[:, 0], color=HISTORY, linewidth=2.5, label="history", zorder=3)
+    if len(paths.truth):
+        _line(axes, paths.truth, color=TRUTH, linewidth=4, alpha=0.8, label="driven", zorder=4)
+    _line(axes, paths.chosen, color=CHOSEN, linewidth=2.2, label="chosen path", zorder=5)
+    _mark_seconds(axes, paths.truth, TRUTH)
+    _mark_seconds(axes, paths.chosen, CHOSEN)
+    axes.plot(0, 0, marker="^", color="black", markersize=8, linestyle="none", zorder=8)
+    _set_limits(axes, paths)
+    axes.set_xlabel("y in m, to the left")
+    axes.set_ylabel("x in m, forward; dots are 1 s apart")
+    axes.grid(True, color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(loc="best", fontsize=9, framealpha=0.9)
+
+
+def _line(axes: Any, points: Array, **style: Any) -> None:
+    """A path from the vehicle on."""
+    axes.plot(np.append(0.0, points[:, 1]), np.append(0.0, points[:, 0]), **style)
+
+
+def _mark_seconds(axes: Any, points: Array, color: str) -> None:
+    seconds = points[9::10]
+    axes.plot(seconds[:, 1], seconds[:, 0], color=color, marker="o", markersize=4.5, linestyle="none", zorder=6)
+
+
+def _set_limits(axes: Any, paths: TickPicture) -> None:
+    """All of history, truth, chosen path and baselines, and of the samples what lies near these."""
+    shown = np.concatenate([paths.history, paths.truth, paths.chosen, *paths.baselines.values()])[:, :2]
+    samples = paths.candidates.reshape(-1, 3)[:, :2]
+    reach = max(float(np.abs(shown).max()), MIN_SPAN)
+    near = samples[np.abs(samples).max(axis=-1) <= 1.5 * reach]
+    everything = np.concatenate([shown, near])
+    low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
+    box = axes.get_window_extent()
+    # metres per pixel: the same along both axes, so that what must be seen fits
+    scale = max((high[0] - low[0]) / box.height, (high[1] - low[1]) / box.width, MIN_SPAN / box.height)
+    middle = (low + high) / 2
+    axes.set_ylim(middle[0] - scale * box.height / 2, middle[0] + scale * box.height / 2)
+    axes.set_xlim(middle[1] + scale * box.width / 2, middle[1] - scale * box.width / 2)  # left is left
+    axes.set_aspect("equal", adjustable="box")
+
+
+def _draw_image(axes: Any, frame: Frame | None, camera: str) -> None:
+    axes.set_axis_off()
+    try:
+        pixels: NDArray[np.uint8] | None = None if frame is None else decode(frame)
+    except BadImageError as error:
+        axes.text(0.5, 0.5, textwrap.fill(str(error), 60), ha="center", va="center", fontsize=10)
+        return
+    if pixels is None:
+        axes.text(0.5, 0.5, "no image", ha="center", va="center", fontsize=10)
+        return
+    axes.imshow(pixels, interpolation="antialiased")
+    axes.set_anchor("N")
+    axes.set_title(f"{camera} at t0", fontsize=10, loc="left", pad=4)
+
+
+def _write_text(figure: Any, caption: Caption) -> None:
+    figure.text(0.48, 0.365, "Reasoning", fontsize=10, fontweight="bold", va="top")
+    figure.text(0.48, 0.335, _wrapped(caption.reasoning), fontsize=10, va="top", linespacing=1.25)
+    if caption.rows:
+        axes = figure.add_axes((0.48, 0.03, 0.505, 0.15))
+        axes.set_axis_off()
+        table = axes.table(cellText=caption.rows[1:], colLabels=caption.rows[0], loc="center", cellLoc="right")
+        table.auto_set_font_size(False)
+        table.set_fontsize(9)
+        for (row, column), cell in table.get_celld().items():
+            cell.set_linewidth(0.0 if row else 0.4)
+            cell.visible_edges = "B" if row == 0 else "open"
+            if column == 0:
+                cell.set_text_props(ha="left")
+
+
+def _wrapped(text: str) -> str:
+    """The text in at most TEXT_LINES lines; dollar signs are no formulas, and what can't be drawn is a box."""
+    plain = "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
+    lines = textwrap.wrap(plain, TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...") or ["(none)"]
+    return "\n".join(lines).replace("$", r"\$")

@@ -56,7 +56,7 @@ def recorded_drive(out: Path) -> tuple[Path, Path, str]:
                 "make_bag",
                 "images",
                 *("--camera", f"front_wide={kitti / 'image_l'}", "--camera", f"front_tele={kitti / 'image_r'}"),
-                *("--times", kitti / "times.txt", "--poses", kitti / "poses.txt", "--pose-format", "kitti"),
+                *("--times", kitti / "times.txt", "--poses", kitti / "poses_full_06.txt", "--pose-format", "kitti"),
                 *("--out", bag),
             )
         return bag, rig, what

@@ -15,6 +15,7 @@ import numpy as np
 
 from alpamayo_ros.core.types import AlpamayoError, Array
 from alpamayo_ros.evaluation.bag import BagReader
+from alpamayo_ros.evaluation.rig import load_rig
 
 NODE = "alpamayo"
 START_TIMEOUT = 120.0  # s for the node to load its engine and become active
@@ -68,7 +69,9 @@ def drive_node(
     node_command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
     for name, value in parameters.items():
         node_command += ["-p", f"{name}:={value}"]
+    inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
+    play_command += ["--wait-for-subscribers", str(inputs)]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
 
     paths: list[LivePath] = []

@@ -39,6 +39,7 @@ def drive_node(
     rate_hz: float,
     samples: int,
     log: Path,
+    play_rate: float = 1.0,
     duration: float | None = None,
 ) -> list[LivePath]:
     """Play `bag` to a node in simulated time, and return the paths that it published.
@@ -50,6 +51,7 @@ def drive_node(
         rate_hz: at most so many ticks a second.
         samples: trajectories per tick.
         log: where the output of both processes goes.
+        play_rate: times real time; below 1 for an engine that is too slow for this machine.
         duration: s of the bag to play; None plays until its last camera frame.
 
     Raises:
@@ -71,7 +73,7 @@ def drive_node(
         node_command += ["-p", f"{name}:={value}"]
     inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
-    play_command += ["--wait-for-subscribers", str(inputs)]
+    play_command += ["--wait-for-subscribers", str(inputs), "--rate", f"{play_rate:.4f}"]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
 
     paths: list[LivePath] = []

@@ -202,7 +202,7 @@ class Worker:
         if self.deadline and engine_s > self.deadline:
             late = {"took_s": round(engine_s, 3), "deadline": self.deadline}
             return _skip(SkipReason.DEADLINE_MISSED, t0_ns, late)
-        bad = check_prediction(observation, prediction)
+        bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return bad
         age = (self._now_ns() - t0_ns) * 1e-9

@@ -96,6 +96,10 @@ class Drive:
         with self._lock:
             self._builder.set_navigation(text, self._now_ns())
 
+    def poll(self) -> None:
+        """Time has passed: a tick that waited in vain ends."""
+        self._advance(self._now_ns())
+
     # What controls it
 
     def activate(self) -> None:

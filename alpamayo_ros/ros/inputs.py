@@ -9,6 +9,7 @@ from typing import Any
 
 from nav_msgs.msg import Odometry
 from rclpy.callback_groups import CallbackGroup
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
@@ -66,16 +67,17 @@ class Inputs:
         Raises:
             RuntimeError: a topic can't be subscribed; the message names it.
         """
+        # first, since the executor serves the oldest subscription first: after a hold-up, poses are there before frames
+        self._subscribe(Odometry, self._settings.odometry.topic, self._on_odometry, self.odometry.endpoint.qos)
         for camera in self._settings.cameras:
             stream = self.cameras[camera.name]
             self._subscribe(
                 MESSAGE[camera.transport], camera.topic, self._on_frame(camera.name, stream.rate), stream.endpoint.qos
             )
-        self._subscribe(Odometry, self._settings.odometry.topic, self._on_odometry, self.odometry.endpoint.qos)
         # a volatile publisher never matches a transient-local subscription, and a volatile one misses latched texts
         for durability in (DurabilityPolicy.VOLATILE, DurabilityPolicy.TRANSIENT_LOCAL):
             qos = topic_qos(1, durability=durability)
-            self._subscribe(String, "~/input/navigation", self._on_navigation, qos)
+            self._subscribe(String, "~/input/navigation", self._on_navigation, qos, warn=False)
 
     def unsubscribe(self) -> None:
         """Stop listening."""
@@ -83,9 +85,14 @@ class Inputs:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
 
-    def _subscribe(self, kind: type, topic: str, callback: Callable[..., None], qos: QoSProfile) -> None:
+    def _subscribe(
+        self, kind: type, topic: str, callback: Callable[..., None], qos: QoSProfile, warn: bool = True
+    ) -> None:
+        events = SubscriptionEventCallbacks(use_default_callbacks=warn)  # they log incompatible QoS
         try:
-            subscription = self._node.create_subscription(kind, topic, callback, qos, callback_group=self._group)
+            subscription = self._node.create_subscription(
+                kind, topic, callback, qos, callback_group=self._group, event_callbacks=events
+            )
         except Exception as error:
             raise RuntimeError(f"can't subscribe {topic} as {type_name(kind)}: {error}") from error
         self._subscriptions.append(subscription)

@@ -46,6 +46,7 @@ from alpamayo_ros.srv import Ask
 Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 HEARTBEAT = 1.0  # s
+POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
 STOP_TIMEOUT = 60.0  # s that a deactivation waits for the engine's present work
 ASK_TIMEOUT = 60.0  # s
 
@@ -100,9 +101,9 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self.create_service(Ask, "~/ask", self._on_ask, callback_group=service_group)
         self.create_service(SetBool, "~/set_enabled", self._on_set_enabled, callback_group=service_group)
         self.create_service(Trigger, "~/reset", self._on_reset, callback_group=service_group)
-        self.create_timer(
-            HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
+        self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
 
     @property
     def settings(self) -> Settings:
@@ -242,6 +243,10 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         report = self._report()
         self._status.publish(status_message(report))
         self._diagnostics.publish(diagnostics_message(report))
+
+    def _on_poll(self) -> None:
+        if self._configured is not None and self._configured.drive.is_active:
+            self._configured.drive.poll()
 
     def _on_settings(self, settings: Settings) -> None:
         if self._configured is not None:

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 import rclpy
-from rclpy.executors import MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.ros.executor import NodeExecutor
 from alpamayo_ros.ros.node import AlpamayoNode
 
 THREADS = 4  # lifecycle services, inputs, heartbeat, and one for parameters and /clock
@@ -54,9 +54,7 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
 
 
 def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
-    executor = MultiThreadedExecutor(THREADS)
-    executor.add_node(node)
-    spinner = threading.Thread(target=_spin, args=(executor, node, stop), name="spin")
+    spinner = threading.Thread(target=NodeExecutor(THREADS).run, args=(node, stop), name="spin")
     spinner.start()
     start = threading.Thread(target=node.autostart, name="autostart", daemon=True)
     start.start()
@@ -66,21 +64,10 @@ def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
     cut_off.start()
     start.join()
     spinner.join()
-    executor.shutdown()
     node.close()
-    executor.remove_node(node)
     node.destroy_node()
     rclpy.try_shutdown()
     cut_off.cancel()
-
-
-def _spin(executor: MultiThreadedExecutor, node: AlpamayoNode, stop: threading.Event) -> None:
-    """Not executor.spin(): that ends at the first exception of a callback, and races with shutdown."""
-    while not stop.is_set():
-        try:
-            executor.spin_once(timeout_sec=0.2)
-        except Exception as error:
-            node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}")
 
 
 def _exit_now() -> None:

@@ -13,10 +13,9 @@ from alpamayo_ros.msg import InferenceStatus, Reasoning, Trajectory, TrajectoryC
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from nav_msgs.msg import Odometry, Path
 from rclpy.context import Context
-from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 from visualization_msgs.msg import MarkerArray
@@ -24,7 +23,8 @@ from visualization_msgs.msg import MarkerArray
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.convert import stamp_ns, time_message
+from alpamayo_ros.ros.convert import time_message
+from alpamayo_ros.ros.executor import NodeExecutor
 from alpamayo_ros.ros.node import AlpamayoNode
 
 STEP_NS = 100_000_000
@@ -33,7 +33,13 @@ FRONT: Mapping[str, Any] = {
     "cameras.front_wide.topic": "/front",
     "odometry.topic": "/odometry",
     "sampling.num_samples": 2,
+    # a drive is played faster than it was driven, on a machine that may be busy
+    "max_input_age": 5.0,
+    "max_odometry_age": 5.0,
+    "max_result_age": 5.0,
 }
+VOLATILE = QoSProfile(depth=1)
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 OUTPUTS: Mapping[str, type] = {
     "path": Path,
     "trajectory": Trajectory,
@@ -45,11 +51,12 @@ OUTPUTS: Mapping[str, type] = {
 }
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = 8.0) -> Any:
-    """What the condition gives, as soon as it is true."""
+def wait_until(condition: Callable[[], Any], what: Callable[[], str] | str, timeout: float = 8.0) -> Any:
+    """What the condition gives, as soon as it is true; `what` says what was waited for, at the end."""
     deadline = time.monotonic() + timeout
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout} s for {what() if callable(what) else what}")
         time.sleep(0.005)
     return result
 
@@ -101,17 +108,17 @@ class Driver(Node):
         end_ns = end_ns or self.get_clock().now().nanoseconds
         for step in range(round(seconds * 10), -1, -1):
             ns = end_ns - step * STEP_NS
-            self.send_odometry(ns - STEP_NS // 2, **odometry)
-            self.send_odometry(ns, **odometry)
+            for before in (STEP_NS // 2, 0):
+                self.send_odometry(ns - before, **odometry)
             for camera in self.cameras:
                 self.send_frame(ns, camera)
-            time.sleep(0.004)  # a queue of ten frames, and one core for all
+            time.sleep(0.01)  # a queue of ten frames, and a busy machine
         return end_ns
 
     def wait_for(self, output: str, condition: Callable[[Any], Any] = lambda _: True, timeout: float = 8.0) -> Any:
         """The first message on that output that satisfies the condition, from those that came already on."""
         found = lambda: next((m for m in self.received[output] if condition(m)), None)  # noqa: E731
-        return wait_until(found, f"a fitting message on {output}; last: {self.received[output][-1:]}", timeout)
+        return wait_until(found, lambda: f"a fitting message on {output}; last: {self.received[output][-1:]}", timeout)
 
     def wait_for_skip(self, reason: str, timeout: float = 8.0) -> InferenceStatus:
         """The first status with that skip reason."""
@@ -120,12 +127,7 @@ class Driver(Node):
     def wait_for_diagnostic(self, name: str, text: str, timeout: float = 8.0) -> DiagnosticStatus:
         """That diagnostic, once its message contains the text."""
         found = lambda: (s := self.diagnostics.get(f"alpamayo: {name}")) is not None and text in s.message and s  # noqa: E731
-        seen = self.diagnostics.get(f"alpamayo: {name}")
-        return wait_until(found, f"{text!r} in diagnostic {name}, first seen: {seen and seen.message}", timeout)
-
-    def paths_at(self, t0_ns: int) -> list[Path]:
-        """The paths whose header carries this time."""
-        return [path for path in self.received["path"] if stamp_ns(path.header.stamp) == t0_ns]
+        return wait_until(found, lambda: f"{text!r} in diagnostic {name}; last: {self.diagnostics}", timeout)
 
 
 class Live:
@@ -135,7 +137,7 @@ class Live:
         self.context = Context()
         self.context.init(args=[], domain_id=domain)
         self._stopping = threading.Event()
-        self._running: list[tuple[Node, Any, threading.Thread]] = []
+        self._running: list[tuple[Node, threading.Thread]] = []
 
     def node(
         self, make_engine: Callable[[Settings], Engine] = lambda _: NullEngine(), start: bool = True, **parameters: Any
@@ -146,7 +148,7 @@ class Live:
         node = AlpamayoNode(
             make_engine, context=self.context, parameter_overrides=overrides, use_global_arguments=False
         )
-        self._spin(node, MultiThreadedExecutor(4, context=self.context))
+        self._spin(node)
         if start:
             node.autostart()
             assert node.state == "active"
@@ -155,14 +157,14 @@ class Live:
     def driver(self, connect: bool = True, **options: Any) -> Driver:
         """A driver; connected to the node unless connect is False."""
         driver = Driver(self.context, **options)
-        self._spin(driver, SingleThreadedExecutor(context=self.context))
+        self._spin(driver)
         if connect:
             driver.connect()
         return driver
 
     def call(self, kind: type, name: str, request: Any) -> Any:
         """A service's response."""
-        driver = next(node for node, _, _ in self._running if isinstance(node, Driver))
+        driver = next(node for node, _ in self._running if isinstance(node, Driver))
         client = driver.create_client(kind, name)
         assert client.wait_for_service(5.0), f"no service {name}"
         future = client.call_async(request)
@@ -172,22 +174,16 @@ class Live:
     def close(self) -> None:
         """End everything."""
         self._stopping.set()
-        for node, executor, thread in self._running:
+        for node, thread in self._running:
             thread.join(10)
             assert not thread.is_alive(), f"{node.get_name()} still spins"
-            executor.shutdown()
             if isinstance(node, AlpamayoNode):
                 node.close()
             node.destroy_node()
         self.context.try_shutdown()
 
-    def _spin(self, node: Node, executor: Any) -> None:
-        executor.add_node(node)
-
-        def spin() -> None:
-            while not self._stopping.is_set():
-                executor.spin_once(timeout_sec=0.1)
-
-        thread = threading.Thread(target=spin, name=f"spin {node.get_name()}")
+    def _spin(self, node: Node) -> None:
+        executor = NodeExecutor(4, context=self.context)
+        thread = threading.Thread(target=executor.run, args=(node, self._stopping), name=f"spin {node.get_name()}")
         thread.start()
-        self._running.append((node, executor, thread))
+        self._running.append((node, thread))

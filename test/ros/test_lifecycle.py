@@ -1,0 +1,105 @@
+"""Transitions, in order and out of order, with engines that fail to load."""
+
+import pytest
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rclpy.lifecycle import TransitionCallbackReturn
+
+from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros.convert import stamp_ns
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+def test_a_lifecycle_manager_takes_the_node_through_all_states(live):
+    node = live.node(start=False, autostart=False)
+    driver = live.driver(connect=False)
+    change = lambda label: live.call(  # noqa: E731
+        ChangeState, "/alpamayo/change_state", ChangeState.Request(transition=Transition(label=label))
+    )
+    for label, state in (
+        ("configure", "inactive"),
+        ("activate", "active"),
+        ("deactivate", "inactive"),
+        ("cleanup", "unconfigured"),
+        ("shutdown", "finalized"),
+    ):
+        assert change(label).success, label
+        assert live.call(GetState, "/alpamayo/get_state", GetState.Request()).current_state.label == state
+        driver.wait_for("status", lambda status, state=state: status.lifecycle_state == state)
+    node.autostart()  # autostart is false: nothing happens
+    assert node.state == "finalized"
+
+
+def test_it_drives_again_after_deactivate_and_after_cleanup(live):
+    node = live.node()
+    driver = live.driver()
+    for again in ("deactivate", "cleanup"):
+        t0 = driver.play()
+        driver.wait_for("path", lambda path, t0=t0: stamp_ns(path.header.stamp) == t0)
+        assert node.trigger_deactivate() == SUCCESS
+        driver.wait_for("markers", lambda array: any(marker.action == marker.DELETEALL for marker in array.markers))
+        driver.received["path"].clear()
+        driver.play()
+        assert not driver.received["path"]
+        if again == "cleanup":
+            assert node.trigger_cleanup() == SUCCESS
+            assert node.trigger_configure() == SUCCESS
+        assert node.trigger_activate() == SUCCESS
+        driver.connect()
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_cleanup_closes_the_engine(live):
+    closed = []
+
+    class Closing(NullEngine):
+        def close(self):
+            closed.append(True)
+
+    node = live.node(make_engine=lambda _: Closing())
+    node.trigger_deactivate()
+    assert not closed
+    node.trigger_cleanup()
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("stage", ["load", "warm up"])
+def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reason_and_may_be_tried_again(live, stage):
+    faults = [EngineError("model.safetensors has no tensor expert.norm.weight")]
+
+    class Failing(NullEngine):
+        def warm_up(self):
+            if stage == "warm up" and faults:
+                raise faults.pop()
+
+    def make_engine(settings):
+        if stage == "load" and faults:
+            raise faults.pop()
+        return Failing()
+
+    node = live.node(make_engine=make_engine, start=False)
+    driver = live.driver(connect=False)
+    assert node.trigger_configure() == FAILURE
+    assert node.state == "unconfigured"
+    diagnostic = driver.wait_for_diagnostic("engine", "has no tensor expert.norm.weight")
+    assert diagnostic.level == b"\x02"
+    status = driver.wait_for_skip("engine_not_ready")
+    assert "expert.norm.weight" in status.engine
+    node.autostart()
+    assert node.state == "active"
+
+
+def test_fifty_starts_and_stops_while_messages_arrive(live):
+    node = live.node()
+    driver = live.driver()
+    for _ in range(50):
+        driver.send_frame(driver.get_clock().now().nanoseconds)
+        driver.send_odometry(driver.get_clock().now().nanoseconds)
+        assert node.trigger_deactivate() == SUCCESS
+        assert node.trigger_activate() == SUCCESS
+    driver.connect()
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)

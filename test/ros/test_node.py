@@ -1,0 +1,227 @@
+"""The node in operation: what a vehicle sends comes back as paths, or as the reason why there is none."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from alpamayo_ros.srv import Ask
+from live import LATCHED, STEP_NS, VOLATILE, wait_until
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros.convert import stamp_ns
+
+
+def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):
+    live.node()
+    driver = live.driver(speed=10.0)
+    t0 = driver.play()
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.header.frame_id == "odom"
+    assert [stamp_ns(pose.header.stamp) for pose in path.poses] == [t0 + (i + 1) * STEP_NS for i in range(64)]
+    start = driver.speed * (t0 % 10**12) * 1e-9
+    x = np.array([pose.pose.position.x for pose in path.poses])
+    np.testing.assert_allclose(x - start, np.arange(1, 65) * 1.0, atol=0.02)  # 10 m/s
+
+
+def test_everything_of_one_tick_carries_its_t0(live):
+    live.node(**{"sampling.num_samples": 3, "selection": "first"})
+    driver = live.driver()
+    t0 = driver.play()
+    at_t0 = lambda message: stamp_ns(message.header.stamp) == t0  # noqa: E731
+    trajectory = driver.wait_for("trajectory", at_t0)
+    assert len(trajectory.points) == 64
+    assert trajectory.initial_speed == pytest.approx(10, abs=0.1)
+    candidates = driver.wait_for("candidates", at_t0)
+    assert (len(candidates.candidates), candidates.chosen) == (3, 0)
+    assert all(at_t0(candidate) for candidate in candidates.candidates)
+    assert list(candidates.reasoning) == ["Keep the speed."] * 3
+    assert driver.wait_for("reasoning_stamped", at_t0).text == driver.wait_for("reasoning").data == "Keep the speed."
+    markers = driver.wait_for("markers", lambda array: any(at_t0(marker) for marker in array.markers)).markers
+    assert {marker.ns for marker in markers} == {"path", "candidates", "reasoning"}
+    assert all(marker.lifetime.sec > 0 and not marker.frame_locked for marker in markers)
+    status = driver.wait_for("status", lambda status: status.ok and at_t0(status))
+    assert status.cameras[0].name == "front_wide"
+    assert status.cameras[0].used >= 4
+    assert {"wait", "predict"} <= set(status.stages)
+    assert 0 <= status.age_at_publication < 1
+
+
+def test_in_base_link_the_path_begins_at_the_vehicle_and_markers_move_with_it(live):
+    live.node(output_frame="base_link")
+    driver = live.driver(speed=10.0)
+    t0 = driver.play()
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.header.frame_id == "base_link"
+    assert path.poses[0].pose.position.x == pytest.approx(1.0, abs=0.02)
+    markers = driver.wait_for("markers", lambda array: any(stamp_ns(m.header.stamp) == t0 for m in array.markers))
+    assert all(marker.frame_locked for marker in markers.markers)
+
+
+def test_a_child_frame_ahead_of_the_axle_is_moved_there(live):
+    live.node(**{"odometry.child_to_base": [-2.0, 0.0, 0.0, 0.0, 0.0, 0.0], "output_frame": "odom"})
+    driver = live.driver(speed=0.0)
+    t0 = driver.play(x=50.0, child_frame_id="gps")
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.poses[0].pose.position.x == pytest.approx(48.0)
+
+
+def test_each_thing_that_is_missing_is_named(live):
+    live.node(max_input_age=0.5, **{"output.empty_after_skips": 2})
+    driver = live.driver()
+    driver.wait_for_skip("waiting_for_camera")
+    driver.wait_for_diagnostic("camera front_wide", "waiting_for_camera: nothing on /front yet")
+    for step in range(6):
+        driver.send_frame(driver.get_clock().now().nanoseconds - (5 - step) * STEP_NS)
+        time.sleep(0.01)
+    driver.wait_for_skip("waiting_for_odometry")
+    empty = driver.wait_for("trajectory", lambda message: not message.points)
+    assert empty.reason in ("waiting_for_camera", "waiting_for_odometry")
+    driver.wait_for_skip("camera_stale")
+
+
+@pytest.mark.parametrize(
+    ("pose", "problem"), [({"x": float("nan")}, "finite"), ({"w": 0.0}, "zero quaternion")], ids=["nan", "zero"]
+)
+def test_odometry_that_is_no_pose_is_refused_by_name_and_the_node_recovers(live, pose, problem):
+    live.node()
+    driver = live.driver()
+    driver.play(seconds=0.5, **pose)
+    status = driver.wait_for("status", lambda status: "bad_odometry" in status.detail)
+    assert problem in status.detail
+    assert status.odometry_dropped > 0
+    assert not driver.received["path"]
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_an_engine_that_raises_is_an_error_with_its_words_and_the_next_tick_works(live):
+    faults = ["CUDA out of memory"]
+
+    def fail(observation):
+        if faults:
+            raise RuntimeError(faults[0])
+
+    live.node(make_engine=lambda _: NullEngine(before=fail))
+    driver = live.driver()
+    driver.play()
+    assert "CUDA out of memory" in driver.wait_for_skip("engine_error").detail
+    diagnostic = driver.wait_for_diagnostic("engine", "CUDA out of memory")
+    assert diagnostic.level == b"\x02"
+    faults.clear()
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_a_slow_engine_takes_the_newest_tick_and_counts_the_replaced_ones(live):
+    live.node(make_engine=lambda _: NullEngine(delay=0.25))
+    driver = live.driver()
+    driver.play()
+    for _ in range(12):
+        driver.play(seconds=0)
+        time.sleep(0.1)
+    status = driver.wait_for("status", lambda status: status.ticks_dropped > 0)
+    assert "engine_busy" in status.skip_reasons
+    driver.wait_for("path")
+
+
+def test_disabled_stops_paths_says_so_once_and_enabled_resumes_at_once(live):
+    live.node()
+    driver = live.driver()
+    response = live.call(SetBool, "/alpamayo/set_enabled", SetBool.Request(data=False))
+    assert response.success
+    driver.wait_for("trajectory", lambda message: message.reason == "disabled" and not message.points)
+    driver.play()
+    driver.wait_for_skip("disabled")
+    assert not driver.received["path"]
+    assert live.call(SetBool, "/alpamayo/set_enabled", SetBool.Request(data=True)).success
+    t0 = driver.play(seconds=0.4)
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_reset_forgets_all_inputs_clears_the_markers_and_raises_the_epoch(live):
+    live.node()
+    driver = live.driver()
+    driver.play()
+    driver.wait_for("path")
+    driver.received["markers"].clear()
+    assert live.call(Trigger, "/alpamayo/reset", Trigger.Request()).success
+    driver.wait_for("markers", lambda array: any(marker.action == marker.DELETEALL for marker in array.markers))
+    driver.wait_for("status", lambda status: status.epoch == 1)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_a_stream_that_starts_over_resumes_within_one_history(live):
+    live.node(max_input_age=60.0, max_result_age=60.0)
+    driver = live.driver()
+    first = driver.play(seconds=4.0)
+    driver.wait_for("path")
+    driver.received["path"].clear()
+    again = driver.play(seconds=2.2, end_ns=first - 1_500_000_000)  # the beginning once more, as a looped bag gives it
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == again)
+
+
+def test_another_odometry_frame_is_a_reset(live):
+    live.node()
+    driver = live.driver()
+    driver.play()
+    driver.wait_for("path")
+    t0 = driver.play(frame_id="map")
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.header.frame_id == "map"
+    assert driver.wait_for("status", lambda status: status.epoch >= 1)
+
+
+def test_a_question_is_answered_about_the_newest_tick(live):
+    live.node()
+    driver = live.driver()
+    refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
+    assert (refused.success, "no scene yet" in refused.message) == (False, True)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    response = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
+    assert (response.success, stamp_ns(response.stamp)) == (True, t0)
+    assert "no model" in response.answer
+
+
+def test_a_latched_navigation_text_and_a_volatile_one_both_arrive_once(live):
+    node = live.node()
+    driver = live.driver()
+    heard = []
+    drive = node._configured.drive
+    keep, drive.set_navigation = drive.set_navigation, lambda text: (heard.append(text), keep(text))
+    latched = driver.create_publisher(String, "/alpamayo/input/navigation", LATCHED)
+    latched.publish(String(data="Turn left"))  # before anybody is matched
+    wait_until(lambda: heard == ["Turn left"], lambda: f"the latched text, heard {heard}")
+    volatile = driver.create_publisher(String, "/alpamayo/input/navigation", VOLATILE)
+    time.sleep(0.5)  # a volatile publisher's text goes to those that it has met
+    volatile.publish(String(data="Go straight"))
+    latched.publish(String(data="Turn right"))
+    wait_until(lambda: len(heard) >= 3, lambda: f"both texts, heard {heard}")
+    time.sleep(0.2)
+    assert sorted(heard) == ["Go straight", "Turn left", "Turn right"]
+    status = driver.wait_for("status", lambda status: status.navigation in heard[1:])
+    assert status.navigation_age < 5
+
+
+def test_status_and_diagnostics_say_that_it_is_loading_while_it_loads(live):
+    gate = threading.Event()
+
+    class SlowToLoad(NullEngine):
+        def warm_up(self):
+            assert gate.wait(20)
+
+    node = live.node(make_engine=lambda _: SlowToLoad(), start=False)
+    driver = live.driver(connect=False)
+    driver.wait_for("status", lambda status: status.lifecycle_state == "unconfigured")
+    start = threading.Thread(target=node.autostart)
+    start.start()
+    status = driver.wait_for("status", lambda status: status.lifecycle_state == "configuring")
+    assert status.skip_reason == "engine_not_ready"
+    driver.wait_for_diagnostic("engine", "warming up null on cpu")
+    gate.set()
+    start.join(10)
+    driver.wait_for("status", lambda status: status.lifecycle_state == "active")

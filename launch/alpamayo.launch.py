@@ -22,8 +22,6 @@ def generate_launch_description() -> LaunchDescription:
     config = Path(get_package_share_directory("alpamayo_ros"), "config")
     return LaunchDescription(
         [
-            # Fast DDS loses large messages with its default transports; a value of the user's own stays.
-            SetEnvironmentVariable("FASTDDS_BUILTIN_TRANSPORTS", LaunchConfiguration("fastdds_transports")),
             DeclareLaunchArgument(
                 "params_file",
                 default_value=str(config / "physical_ai_4cam.yaml"),
@@ -56,6 +54,8 @@ def generate_launch_description() -> LaunchDescription:
                 default_value="LARGE_DATA",
                 description="FASTDDS_BUILTIN_TRANSPORTS; set the same on the cameras' side",
             ),
+            # Fast DDS loses large messages with its default transports.
+            SetEnvironmentVariable("FASTDDS_BUILTIN_TRANSPORTS", LaunchConfiguration("fastdds_transports")),
             OpaqueFunction(function=_node),
         ]
     )

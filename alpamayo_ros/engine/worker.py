@@ -32,15 +32,16 @@ class Outcome:
     observation: Observation
     prediction: Prediction | None
     skip: Skip | None
-    wait_ms: float = 0.0  # from submission to the engine's start
+    assemble_ms: float = 0.0  # from the arrival of the message that completed it to the engine's start
     engine_ms: float = 0.0  # inside the engine
+    done: float = 0.0  # monotonic s, when the engine had answered
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
     observation: Observation
     options: SamplingOptions
-    submitted: float  # monotonic s
+    arrived: float  # monotonic s, when the message that completed the observation came
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +92,17 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def submit(self, observation: Observation, options: SamplingOptions) -> None:
-        """Predict this observation next, in place of one that waits. The worker adds the draft tokens."""
+    def submit(self, observation: Observation, options: SamplingOptions, arrived: float | None = None) -> None:
+        """Predict this observation next, in place of one that waits. The worker adds the draft tokens.
+
+        Args:
+            observation: the newest one.
+            options: without drafts.
+            arrived: monotonic s, when the message that completed the observation came; None: just now.
+        """
         with self._wake:
-            replaced, self._job = self._job, _Job(observation, options, time.monotonic())
+            since = time.monotonic() if arrived is None else arrived
+            replaced, self._job = self._job, _Job(observation, options, since)
             self._wake.notify()
         if replaced is not None:
             numbers = {"replaced_by_t0_ns": observation.t0_ns}
@@ -186,8 +194,9 @@ class Worker:
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
-        engine_s = time.monotonic() - started
-        outcome = Outcome(job.observation, prediction, None, (started - job.submitted) * 1e3, engine_s * 1e3)
+        done = time.monotonic()
+        engine_s = done - started
+        outcome = Outcome(job.observation, prediction, None, (started - job.arrived) * 1e3, engine_s * 1e3, done)
         skip = self._refusal(job.observation, prediction, engine_s)
         return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -79,17 +80,17 @@ class Drive:
 
     def add_frame(self, camera: str, image: Mapping[str, Any]) -> None:
         """A camera message has come; `image` holds the builder's arguments."""
-        now_ns = self._now_ns()
+        arrived, now_ns = time.monotonic(), self._now_ns()
         with self._lock:
             self._builder.add_frame(camera, now_ns=now_ns, **image)
-        self._advance(now_ns)
+        self._advance(now_ns, arrived)
 
     def add_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> None:
         """A pose of base_link has come."""
-        now_ns = self._now_ns()
+        arrived, now_ns = time.monotonic(), self._now_ns()
         with self._lock:
             self._builder.add_pose(pose, frame_id=frame_id, child_frame_id=child_frame_id, now_ns=now_ns)
-        self._advance(now_ns)
+        self._advance(now_ns, arrived)
 
     def set_navigation(self, text: str) -> None:
         """A navigation text has come; an empty one clears it."""
@@ -226,8 +227,8 @@ class Drive:
             self._worker.start_epoch(self._epoch)
             self._sinks.restarted()
 
-    def _advance(self, now_ns: int) -> None:
-        """See whether a tick is decided."""
+    def _advance(self, now_ns: int, arrived: float | None = None) -> None:
+        """See whether a tick is decided, by a message that arrived then (monotonic s) or by time."""
         with self._lock:
             self._note_epoch()
             self._worker.prepare(self._builder.frames_to_prepare())
@@ -236,7 +237,8 @@ class Drive:
             if isinstance(result, Observation):
                 self._newest = result
         if isinstance(result, Observation):
-            self._worker.submit(result, settings.sampling_options(tick_seed(settings.sampling.seed, result.t0_ns)))
+            options = settings.sampling_options(tick_seed(settings.sampling.seed, result.t0_ns))
+            self._worker.submit(result, options, arrived)
         elif result is not None:
             self._skip(result)
 
@@ -251,7 +253,11 @@ class Drive:
             self._skip(Skip(SkipReason.DISABLED, outcome.observation.t0_ns, {SkipReason.DISABLED.value: {}}))
         elif outcome.prediction is not None:
             age = self._sinks.publish(outcome, self.odometry_frame)
-            stages = {"wait": outcome.wait_ms, **outcome.prediction.timings.stages_ms}
+            stages = {
+                "assemble": outcome.assemble_ms,
+                **outcome.prediction.timings.stages_ms,
+                "publish": (time.monotonic() - outcome.done) * 1e3,
+            }
             with self._lock:
                 self._silent = False
                 self._tally.published(outcome.observation.t0_ns, stages, age)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alpamayo_ros.core.types import Array, BadImageError, Frame
 from alpamayo_ros.sensors.decode import decode
@@ -19,6 +19,8 @@ DPI = 100
 TRUTH, CHOSEN, CANDIDATE, HISTORY, VELOCITY, STOP = "#1a9850", "#1f4fd8", "#7aa6f0", "#555555", "#e08214", "#b2182b"
 MIN_SPAN = 12.0  # m that are shown at least, also of a vehicle that stands
 MARGIN = 3.0  # m around what must be seen
+COLUMN, COLUMN_WIDTH, COLUMN_TOP = 0.48, 0.505, 0.88  # of image, text and table, as parts of the figure
+IMAGE_HEIGHT, NO_IMAGE_HEIGHT = 0.47, 0.1  # at most, and without one
 TEXT_WIDTH = 84  # characters
 TEXT_LINES = 6
 
@@ -57,13 +59,15 @@ def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | N
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, dpi=DPI, facecolor="white")
-    figure.text(0.02, 0.955, caption.title, fontsize=13, fontweight="bold", va="center")
+    _text(figure, 0.02, 0.955, caption.title, fontsize=13, fontweight="bold", va="center")
     if caption.warning:
-        figure.text(0.02, 0.915, caption.warning, fontsize=11, color=STOP, fontweight="bold", va="center")
+        _text(figure, 0.02, 0.915, caption.warning, fontsize=11, color=STOP, fontweight="bold", va="center")
     _draw_paths(figure.add_axes((0.065, 0.075, 0.385, 0.805)), paths)
-    _draw_image(figure.add_axes((0.48, 0.40, 0.505, 0.48)), frame, caption.camera)
-    _write_text(figure, caption)
-    figure.savefig(path, dpi=DPI)
+    below = _draw_image(figure, frame, caption.camera)
+    _write_text(figure, caption, below)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn then, which says enough
+        figure.savefig(path, dpi=DPI)
 
 
 def _draw_paths(axes: Any, paths: TickPicture) -> None:
@@ -119,39 +123,51 @@ def _set_limits(axes: Any, paths: TickPicture) -> None:
     axes.set_aspect("equal", adjustable="box")
 
 
-def _draw_image(axes: Any, frame: Frame | None, camera: str) -> None:
+def _draw_image(figure: Any, frame: Frame | None, camera: str) -> float:
+    """Into the upper right; returns the height at which it ends, as a part of the figure's."""
+    trouble, pixels = "no image", None
+    if frame is not None:
+        try:
+            pixels = decode(frame)
+        except BadImageError as error:
+            trouble = str(error)
+    height = NO_IMAGE_HEIGHT
+    if pixels is not None:
+        needed = COLUMN_WIDTH * pixels.shape[0] / pixels.shape[1] * SIZE[0] / SIZE[1]
+        height = min(needed, IMAGE_HEIGHT)
+    axes = figure.add_axes((COLUMN, COLUMN_TOP - height, COLUMN_WIDTH, height))
     axes.set_axis_off()
-    try:
-        pixels: NDArray[np.uint8] | None = None if frame is None else decode(frame)
-    except BadImageError as error:
-        axes.text(0.5, 0.5, textwrap.fill(str(error), 60), ha="center", va="center", fontsize=10)
-        return
     if pixels is None:
-        axes.text(0.5, 0.5, "no image", ha="center", va="center", fontsize=10)
+        axes.text(0.5, 0.5, textwrap.fill(trouble, 60), ha="center", va="center", fontsize=10)
+    else:
+        axes.imshow(pixels, interpolation="antialiased")
+        axes.set_anchor("NW")
+        axes.set_title(f"{camera} at t0", fontsize=10, loc="left", pad=4)
+    return COLUMN_TOP - height
+
+
+def _write_text(figure: Any, caption: Caption, top: float) -> None:
+    _text(figure, COLUMN, top - 0.035, "Reasoning", fontsize=10, fontweight="bold", va="top")
+    _text(figure, COLUMN, top - 0.065, _wrapped(caption.reasoning), fontsize=10, va="top", linespacing=1.25)
+    if not caption.rows:
         return
-    axes.imshow(pixels, interpolation="antialiased")
-    axes.set_anchor("N")
-    axes.set_title(f"{camera} at t0", fontsize=10, loc="left", pad=4)
+    axes = figure.add_axes((COLUMN, 0.03, COLUMN_WIDTH, 0.15))
+    axes.set_axis_off()
+    table = axes.table(cellText=caption.rows, loc="center", cellLoc="right")
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    for (row, column), cell in table.get_celld().items():
+        cell.set_linewidth(0.6)
+        cell.visible_edges = "B" if row == 0 else "open"
+        cell.set_text_props(ha="left" if column == 0 else "right", fontweight="bold" if row == 0 else "normal")
 
 
-def _write_text(figure: Any, caption: Caption) -> None:
-    figure.text(0.48, 0.365, "Reasoning", fontsize=10, fontweight="bold", va="top")
-    figure.text(0.48, 0.335, _wrapped(caption.reasoning), fontsize=10, va="top", linespacing=1.25)
-    if caption.rows:
-        axes = figure.add_axes((0.48, 0.03, 0.505, 0.15))
-        axes.set_axis_off()
-        table = axes.table(cellText=caption.rows[1:], colLabels=caption.rows[0], loc="center", cellLoc="right")
-        table.auto_set_font_size(False)
-        table.set_fontsize(9)
-        for (row, column), cell in table.get_celld().items():
-            cell.set_linewidth(0.0 if row else 0.4)
-            cell.visible_edges = "B" if row == 0 else "open"
-            if column == 0:
-                cell.set_text_props(ha="left")
+def _text(figure: Any, x: float, y: float, text: str, **style: Any) -> None:
+    """Text as it is: a dollar sign begins no formula."""
+    figure.text(x, y, text, parse_math=False, **style)
 
 
 def _wrapped(text: str) -> str:
-    """The text in at most TEXT_LINES lines; dollar signs are no formulas, and what can't be drawn is a box."""
+    """The text in at most TEXT_LINES lines; what can't be printed is a box."""
     plain = "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
-    lines = textwrap.wrap(plain, TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...") or ["(none)"]
-    return "\n".join(lines).replace("$", r"\$")
+    return "\n".join(textwrap.wrap(plain, TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...") or ["(none)"])

@@ -1,0 +1,53 @@
+"""A baseline is right where its assumption holds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drives import circle, record, rig, straight, write_bag
+
+from alpamayo_ros.core import metrics
+from alpamayo_ros.core.types import HORIZON
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.evaluation.bag import BagReader
+from alpamayo_ros.evaluation.baselines import constant_velocity, stop
+from alpamayo_ros.evaluation.ground_truth import GroundTruth
+from alpamayo_ros.evaluation.inputs import BagInputs
+from alpamayo_ros.evaluation.replay import Replay
+
+
+def errors(folder: Path, motion, baseline) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """[ticks, 64] m, over the ticks whose future is recorded to its end."""
+    settings = rig()
+    with BagReader(write_bag(folder / "bag", record(motion, 12))) as reader:
+        inputs = BagInputs(reader, settings)
+        truth = GroundTruth(inputs.recorded_poses())
+        observations = [tick.observation for tick in Replay(inputs, settings, NullEngine()) if tick.observation]
+        futures = [truth.future(each.t0_ns) for each in observations]
+    complete = [
+        metrics.distances(baseline(each), future.xyz)
+        for each, future in zip(observations, futures, strict=True)
+        if future.steps == HORIZON
+    ]
+    assert len(complete) > 5
+    return np.array(complete)
+
+
+def test_constant_velocity_has_no_error_on_a_straight_drive(tmp_path: Path) -> None:
+    assert errors(tmp_path, straight(13.0, heading=-2.0), constant_velocity).max() < 1e-4
+
+
+def test_it_leaves_a_circle_along_the_tangent(tmp_path: Path) -> None:
+    found = errors(tmp_path, circle(10.0, 50.0), constant_velocity)
+    # the last step of the history turns half a step behind the tangent at t0
+    time = np.arange(1, HORIZON + 1) * 0.1
+    angle = 10.0 * time / 50.0
+    chord, lag = 50.0 * 2 * np.sin(0.01) / 0.1, 0.01
+    tangent = chord * time[:, None] * np.array([np.cos(lag), -np.sin(lag)])
+    expected = np.linalg.norm(tangent - 50.0 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1), axis=-1)
+    assert found == pytest.approx(np.broadcast_to(expected, found.shape), abs=1e-3)
+
+
+def test_a_standing_vehicle_makes_stopping_right(tmp_path: Path) -> None:
+    assert errors(tmp_path, straight(0.0), stop).max() == 0
+    assert errors(tmp_path / "moving", straight(5.0), stop)[:, -1] == pytest.approx(32.0, abs=1e-3)

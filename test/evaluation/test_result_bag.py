@@ -1,0 +1,104 @@
+"""A result bag holds what the node would have published, and when."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drives import ODOMETRY, START_NS, circle, record, rig, write_bag
+
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import HORIZON
+from alpamayo_ros.engine.null_engine import INFO, NullEngine
+from alpamayo_ros.evaluation.bag import BagReader
+from alpamayo_ros.evaluation.inputs import BagInputs
+from alpamayo_ros.evaluation.replay import Replay, Tick
+from alpamayo_ros.evaluation.result_bag import ResultBag
+
+OUTPUT = "/alpamayo/output"
+
+
+def results(folder: Path, settings: Settings) -> tuple[list[Tick], dict[str, list[tuple[int, Any]]]]:
+    """The ticks of a drive around a circle, and the messages by topic with their record times."""
+    drive = [m for m in record(circle(10.0, 30.0), 4) if m.topic != ODOMETRY or not 3.25 < m.seconds < 3.75]
+    with BagReader(write_bag(folder / "drive", drive)) as reader:
+        ticks = list(Replay(BagInputs(reader, settings), settings, NullEngine(delay=0.005)))
+    with ResultBag(folder / "results", settings, INFO) as bag:
+        for tick in ticks:
+            bag.write(tick)
+    found: dict[str, list[tuple[int, Any]]] = {}
+    with BagReader(folder / "results") as reader:
+        assert reader.warnings == []
+        for message in reader.messages():
+            found.setdefault(message.topic.removeprefix(f"{OUTPUT}/"), []).append((message.receive_ns, message.message))
+    return ticks, found
+
+
+def stamp(message: Any) -> int:
+    return int(message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec)
+
+
+def xyz(path: Any) -> np.ndarray:
+    return np.array([[p.pose.position.x, p.pose.position.y, p.pose.position.z] for p in path.poses])
+
+
+def test_every_output_of_a_tick_carries_its_t0_and_comes_when_the_engine_is_done(tmp_path: Path) -> None:
+    ticks, found = results(tmp_path, rig())
+    good = [tick for tick in ticks if tick.skip is None]
+    assert len(good) > 2
+    for topic in ("path", "trajectory", "candidates", "reasoning_stamped"):
+        assert [stamp(message) for _, message in found[topic]] == [tick.t0_ns for tick in good]
+    for topic in ("path", "trajectory", "candidates", "reasoning", "reasoning_stamped"):
+        for (at_ns, _), tick in zip(found[topic], good, strict=True):
+            assert tick.engine_ms >= 5
+            assert at_ns == tick.now_ns + round(tick.engine_ms * 1e6)
+
+
+def test_pose_i_is_for_t0_and_i_plus_one_tenths(tmp_path: Path) -> None:
+    _, found = results(tmp_path, rig())
+    for _, path in found["path"]:
+        assert [stamp(pose) - stamp(path) for pose in path.poses] == [(i + 1) * 100_000_000 for i in range(HORIZON)]
+    for _, trajectory in found["trajectory"]:
+        after = [p.time_from_start.sec * 10**9 + p.time_from_start.nanosec for p in trajectory.points]
+        assert after == [(i + 1) * 100_000_000 for i in range(HORIZON)]
+
+
+def test_poses_are_in_the_odometrys_frame(tmp_path: Path) -> None:
+    _, found = results(tmp_path, rig(selection="first"))
+    for _, path in found["path"]:
+        assert path.header.frame_id == "odom"
+        angle = 10.0 * (stamp(path) - START_NS) * 1e-9 / 30.0
+        here = 30 * np.array([np.sin(angle), 1 - np.cos(angle)])
+        ahead = np.array([np.cos(angle), np.sin(angle)])  # the null engine's first sample goes straight on
+        expected = here + 10.0 * np.arange(1, HORIZON + 1)[:, None] * 0.1 * ahead
+        assert xyz(path)[:, :2] == pytest.approx(expected, abs=0.02)
+
+
+def test_or_in_base_link_if_asked_for(tmp_path: Path) -> None:
+    _, found = results(tmp_path, rig(selection="first", output_frame="base_link"))
+    for _, path in found["path"]:
+        assert path.header.frame_id == "base_link"
+        assert xyz(path)[:, 0] == pytest.approx(10.0 * np.arange(1, HORIZON + 1) * 0.1, abs=0.02)
+
+
+def test_candidates_are_all_samples_and_say_which_was_chosen(tmp_path: Path) -> None:
+    _, found = results(tmp_path, rig(sampling__num_samples=3))
+    for (_, candidates), (_, path) in zip(found["candidates"], found["path"], strict=True):
+        assert len(candidates.candidates) == len(candidates.reasoning) == 3
+        chosen = candidates.candidates[candidates.chosen]
+        first, at_path = chosen.points[0].pose.position, path.poses[0].pose.position
+        assert (first.x, first.y) == (at_path.x, at_path.y)
+
+
+def test_a_skipped_tick_has_a_status_that_says_why(tmp_path: Path) -> None:
+    ticks, found = results(tmp_path, rig())
+    assert len(found["status"]) == len(ticks)
+    skipped = [status for _, status in found["status"] if not status.ok]
+    assert {status.skip_reason for status in skipped} == {str(t.skip.reason) for t in ticks if t.skip is not None}
+    assert skipped
+    for status in skipped:
+        assert status.skip_reason in json.loads(status.detail)
+    last = found["status"][-1][1]
+    assert last.ticks_published + last.ticks_skipped == len(ticks)
+    assert sum(last.skip_counts) == last.ticks_skipped

@@ -1,0 +1,103 @@
+"""Figures of a tick: right where they are known, None where they aren't."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scenes import observation
+
+from alpamayo_ros.core.select import select
+from alpamayo_ros.core.types import HORIZON, Array, Prediction, SamplingOptions
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.evaluation.ground_truth import Future
+from alpamayo_ros.evaluation.scores import Figures, finite, score
+
+TIMES = np.arange(1, HORIZON + 1) * 0.1
+SCENE = observation(speed=10.0)
+
+
+def prediction(samples: int = 6) -> Prediction:
+    """At 10 m/s: sample 0 straight on, the others to the left and right."""
+    return NullEngine().predict(SCENE, SamplingOptions(num_samples=samples))
+
+
+def future(speed: float = 10.0, steps: int = HORIZON, y: float = 0.0) -> Future:
+    """Straight ahead."""
+    xyz = np.stack([speed * TIMES, np.full(HORIZON, y), np.zeros(HORIZON)], axis=-1)[:steps]
+    return Future(xyz, np.broadcast_to(np.eye(3), (steps, 3, 3)))
+
+
+def figures(made: Prediction, driven: Future, selection: str = "first") -> Figures:
+    return score(SCENE, made, select(made, selection), driven)
+
+
+def test_the_path_that_was_driven_has_no_error() -> None:
+    found = figures(prediction(), future())
+    assert found["min_ade"]["1"] == pytest.approx(0, abs=1e-9)
+    assert found["chosen"]["fde"] == pytest.approx({"1.0": 0, "2.0": 0, "3.0": 0, "5.0": 0, "6.4": 0}, abs=1e-9)
+    assert not any(found["chosen"]["miss"].values())
+    assert found["baselines"]["constant_velocity"]["ade"]["6.4"] == pytest.approx(0, abs=1e-9)
+    assert found["baselines"]["stop"]["fde"]["6.4"] == pytest.approx(64)
+
+
+def test_best_is_over_all_samples_and_min_ade_over_the_first_k() -> None:
+    made = prediction(6)
+    backwards = replace(made, xyz=made.xyz[::-1])  # the straight one comes last
+    found = figures(backwards, future())
+    assert found["min_ade"]["1"] > 1
+    assert found["min_ade"]["6"] == pytest.approx(0, abs=1e-9)
+    assert found["best"]["ade"]["6.4"] == pytest.approx(0, abs=1e-9)
+    assert found["chosen"]["ade"]["6.4"] == found["min_ade"]["1"]
+
+
+def test_min_ade_over_more_samples_than_there_are_is_unknown() -> None:
+    assert {k: value is None for k, value in figures(prediction(3), future())["min_ade"].items()} == {
+        "1": False,
+        "6": True,
+        "16": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("steps", "known"),
+    [
+        (64, {"1.0", "2.0", "3.0", "5.0", "6.4"}),
+        (63, {"1.0", "2.0", "3.0", "5.0"}),
+        (10, {"1.0"}),
+        (9, set()),
+        (0, set()),
+    ],
+)
+def test_horizons_beyond_the_recording_are_unknown(steps: int, known: set[str]) -> None:
+    found = figures(prediction(), future(steps=steps))
+    groups = [
+        found["chosen"]["ade"],
+        found["chosen"]["fde"],
+        found["chosen"]["miss"],
+        found["chosen"]["lateral"],
+        found["best"]["ade"],
+        found["best"]["miss"],
+        found["baselines"]["stop"]["ade"],
+    ]
+    for group in groups:
+        assert {name for name, value in group.items() if value is not None} == known
+    full = steps == HORIZON
+    assert (found["min_ade"]["6"] is not None) == full
+    assert (found["best"]["ade_of_full_horizon_best"]["1.0"] is not None) == full
+
+
+def test_directions_have_signs() -> None:
+    chosen = figures(prediction(), future(speed=9.0, y=-1.0))["chosen"]
+    assert chosen["longitudinal"]["2.0"] == pytest.approx(2.0)  # ahead of the slower vehicle that was driven
+    assert chosen["lateral"]["2.0"] == pytest.approx(1.0)  # to its left
+    assert chosen["heading"]["2.0"] == pytest.approx(0.0)
+
+
+class TestFinite:
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf")])
+    def test_what_json_can_not_hold_becomes_none(self, value: float) -> None:
+        assert finite({"a": [value, 1.0]}) == {"a": [None, 1.0]}
+
+    def test_arrays_and_numpy_numbers_become_plain(self) -> None:
+        values: Array = np.array([1.0, 2.0])
+        assert finite({"a": values, "b": np.int64(3), "c": (np.bool_(True),)}) == {"a": [1.0, 2.0], "b": 3, "c": [True]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +99,10 @@ def _with_progress(replay: Replay, job: Job) -> Iterator[Tick]:
     """The replay's ticks, with a bar of the bag's seconds."""
     start_ns, duration = job.bag.start_ns, max(job.bag.duration, 1e-9)
     form = "{desc} {percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s of the bag [{elapsed}, {remaining} left{postfix}]"
-    with tqdm(total=duration, desc="evaluating", bar_format=form, disable=not job.show_progress) as bar:
+    seldom = 0.1 if sys.stderr.isatty() else 10.0  # s between updates: a log wants few
+    with tqdm(
+        total=duration, desc="evaluating", bar_format=form, mininterval=seldom, disable=not job.show_progress
+    ) as bar:
         skipped = 0
         for number, tick in enumerate(replay, start=1):
             skipped += tick.skip is not None

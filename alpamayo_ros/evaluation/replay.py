@@ -131,9 +131,12 @@ class Replay:
             prediction = self._engine.predict(observation, options)
         except BadImageError as error:
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
-        except EngineError as error:
-            logger.warning("the engine failed at t0 %d ns: %s", observation.t0_ns, error)
-            return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, str(error)))
+        except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
+            logger.warning(
+                "the engine failed at t0 %d ns", observation.t0_ns, exc_info=not isinstance(error, EngineError)
+            )
+            text = f"{type(error).__name__}: {error}"
+            return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, text))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
         self._drafts = prediction.reasoning_token_ids[0]
         bad = check_prediction(observation=observation, prediction=prediction)

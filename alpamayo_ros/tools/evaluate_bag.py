@@ -81,8 +81,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     check_output(options.out, overwrite=options.overwrite)
     with BagReader(options.bag) as bag:
         inputs = BagInputs(bag, settings)
-        for warning in bag.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
         engine = _engine(settings)
         try:
             job = Job(bag, inputs, settings, engine, ideal=options.ideal, show_progress=True)

@@ -171,7 +171,11 @@ class TestSkips:
 
     @pytest.mark.parametrize(
         ("error", "reason"),
-        [(BadImageError("torn"), SkipReason.BAD_IMAGE), (EngineError("no memory"), SkipReason.ENGINE_ERROR)],
+        [
+            (BadImageError("torn"), SkipReason.BAD_IMAGE),
+            (EngineError("no memory"), SkipReason.ENGINE_ERROR),
+            (RuntimeError("something else"), SkipReason.ENGINE_ERROR),
+        ],
     )
     def test_a_failing_engine_skips_its_tick_alone(self, tmp_path: Path, error: Exception, reason: SkipReason) -> None:
         calls: list[int] = []

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from alpamayo_ros.core.types import AlpamayoError
-from alpamayo_ros.tools.live_paths import LivePath, compare_with_bag, drive_node
+from alpamayo_ros.tools.live_paths import Comparison, LivePath, compare_with_bag, drive_node
 
 ROOT = Path(__file__).parents[2]
 DRIVES = ROOT.parent / "shared" / "data"
@@ -100,14 +100,14 @@ def main(arguments: list[str] | None = None) -> int:
         paths = drive_node(
             bag, rig, checkpoint, rate_hz=1 / STRIDE, samples=SAMPLES, play_rate=rate, log=out / "node.log"
         )
-        difference = compare_with_bag(paths, report / "result_bag")
+        comparison = compare_with_bag(paths, report / "result_bag")
     except AlpamayoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted; run it again to go on", file=sys.stderr)
         return 130
-    summarise(out, report, what, paths, difference, time.monotonic() - started)
+    summarise(out, report, what, paths, comparison, time.monotonic() - started)
     return 0
 
 
@@ -118,14 +118,20 @@ def affordable_rate(report: Path) -> float:
     return min(1.0, STRIDE / (2 * slowest_ms * 1e-3))
 
 
-def summarise(out: Path, report: Path, what: str, paths: list[LivePath], difference: float, seconds: float) -> None:
+def summarise(
+    out: Path, report: Path, what: str, paths: list[LivePath], comparison: Comparison, seconds: float
+) -> None:
     """Say what happened and where everything lies."""
     summary = json.loads((report / "report.json").read_text())
     width = shutil.get_terminal_size().columns
     print("\n" + "-" * min(width, 100))
     print(f"Drive:    {what}")
     print(f"Offline:  {summary['ticks']['ok']} of {summary['ticks']['total']} ticks gave a path")
-    print(f"Live:     {len(paths)} paths crossed DDS, equal to the offline ones within {difference:.1e} m")
+    print(f"Live:     {len(paths)} paths crossed DDS, equal to the offline ones within {comparison.difference:.1e} m")
+    if comparison.missing_live:
+        print(
+            f"          {len(comparison.missing_live)} more came offline only: this machine was too slow for them live"
+        )
     print(f"\n{RANDOM_WEIGHTS}\n")
     for name, path in {
         "report": report / "report.json",

@@ -67,6 +67,7 @@ def drive_node(
         "engine.checkpoint": str(checkpoint),
         "rate_hz": f"{rate_hz:.6f}",
         "sampling.num_samples": str(samples),
+        "max_result_age": "30.0",  # a path that is late on a slow machine is still a path to compare
     }
     node_command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
     for name, value in parameters.items():
@@ -114,17 +115,23 @@ def drive_node(
     return paths
 
 
-def compare_with_bag(paths: list[LivePath], result_bag: Path) -> float:
-    """How far live paths are from those in an evaluator's result bag: the largest difference over poses, in m.
+@dataclass(frozen=True)
+class Comparison:
+    """Live paths beside those of the offline evaluation."""
+
+    difference: float  # m, the largest over the poses of all ticks that both have
+    missing_live: tuple[int, ...]  # t0 (ns) of offline ticks without a live path
+
+
+def compare_with_bag(paths: list[LivePath], result_bag: Path) -> Comparison:
+    """Compare live paths with those in an evaluator's result bag.
 
     Raises:
         AlpamayoError: a live path's t0 or stamps are not among the offline ones.
     """
     with BagReader(result_bag) as reader:
-        offline = {
-            path.t0_ns: path
-            for path in (_received(message.message) for message in reader.messages([f"/{NODE}/output/path"]))
-        }
+        messages = reader.messages([f"/{NODE}/output/path"])
+        offline = {path.t0_ns: path for path in (_received(message.message) for message in messages)}
     largest = 0.0
     for path in paths:
         if path.t0_ns not in offline:
@@ -133,7 +140,7 @@ def compare_with_bag(paths: list[LivePath], result_bag: Path) -> float:
         if path.stamps_ns != expected.stamps_ns:
             raise AlpamayoError(f"the stamps of the path for t0 {path.t0_ns} ns differ live and offline")
         largest = max(largest, float(np.abs(path.xyz - expected.xyz).max()))
-    return largest
+    return Comparison(largest, tuple(sorted(offline.keys() - {path.t0_ns for path in paths})))
 
 
 def _received(path: object) -> LivePath:

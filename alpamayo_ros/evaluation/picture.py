@@ -21,7 +21,7 @@ MIN_SPAN = 12.0  # m that are shown at least, also of a vehicle that stands
 MARGIN = 3.0  # m around what must be seen
 COLUMN, COLUMN_WIDTH, COLUMN_TOP = 0.48, 0.505, 0.88  # of image, text and table, as parts of the figure
 IMAGE_HEIGHT, NO_IMAGE_HEIGHT = 0.47, 0.1  # at most, and without one
-TEXT_WIDTH = 84  # characters
+TEXT_WIDTH = 78  # characters
 TEXT_LINES = 6
 
 

@@ -92,6 +92,17 @@ class TestTheTicks:
         ticks(write_bag(tmp_path / "bag", record(straight(10.0), 4)), rig(), Recording(given))
         assert [options.draft_token_ids for options in given[:3]] == [(), (1,), (2,)]
 
+    def test_but_not_across_a_reset(self, tmp_path: Path) -> None:
+        drive = record(straight(10.0), 7)
+        for message in drive:
+            if message.topic == ODOMETRY and message.seconds > 3.25:
+                message.content.header.frame_id = "map"
+        given: list[SamplingOptions] = []
+        found = good(ticks(write_bag(tmp_path / "bag", drive), rig(), Recording(given)))
+        after = next(number for number, tick in enumerate(found) if tick.odometry_frame == "map")
+        assert seconds(found)[after] >= 3.25 + 1.5
+        assert [options.draft_token_ids for options in given[after : after + 2]] == [(), (after + 1,)]
+
     def test_frames_are_prepared_before_their_tick(self, tmp_path: Path) -> None:
         engine = Preparing()
         found = good(ticks(write_bag(tmp_path / "bag", record(straight(10.0), 4)), rig(), engine))

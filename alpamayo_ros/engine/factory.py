@@ -17,17 +17,19 @@ def create_engine(
     base_model: str | None = None,
     max_samples: int = 64,
     max_cameras: int = 7,
+    bf16_constants: bool = True,
 ) -> Engine:
     """Load an engine; `warm_up` is still to be called.
 
     Args:
         kind: "transformers", "vllm" or "null".
-        checkpoint: folder of the checkpoint; not looked at for "null".
+        checkpoint: folder or Hugging Face name; not looked at for "null".
         device: "auto", "cpu", "cuda" or "cuda:N".
         dtype: "auto", "float32", "bfloat16" or "float16".
-        base_model: folder of the backbone's config and tokenizer, where the checkpoint has none.
+        base_model: folder or Hugging Face name for the backbone's config and tokenizer.
         max_samples: trajectories per tick at most.
-        max_cameras: at most.
+        max_cameras: at most; sizes what is kept of frames.
+        bf16_constants: normalisation constants and frequencies as bfloat16 rounds them, as NVIDIA's runtime has them.
 
     Raises:
         EngineError: an unknown kind, or one that can't start here.
@@ -53,11 +55,12 @@ def create_engine(
             f"the transformers engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
             "safetensors huggingface_hub"
         ) from error
-    return TransformersEngine(
+    return TransformersEngine.load(
         checkpoint,
         device=device,
         dtype=dtype,
         base_model=base_model,
         max_samples=max_samples,
         max_cameras=max_cameras,
+        bf16_constants=bf16_constants,
     )

@@ -1,144 +1,143 @@
-"""Writing the reasoning: sampled token by token, or taken from a draft where the draft says the same."""
+"""Writing the reasoning, token by token: who chooses them, when it ends, and what is forced then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from alpamayo_ros.core.types import EngineError, SamplingOptions
-from alpamayo_ros.engine.sampling import sample_token, token_noise
-from alpamayo_ros.model.backbone import Reading
+from alpamayo_ros.core.types import SamplingOptions
+from alpamayo_ros.engine.sampling import draw_token
+from alpamayo_ros.model.backbone import Backbone, PromptBatch
+from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.vocabulary import Vocabulary
 
-
-@dataclass(frozen=True)
-class Written:
-    """The tokens after a prompt, ending with the start of the trajectory; all of them are in the KV cache."""
-
-    token_ids: tuple[int, ...]
-    finish_reason: str  # stop, length, deadline, off, forced
-    drafts_accepted: int = 0
+Choose = Callable[[Tensor], Sequence[int] | None]  # logits [B, V] -> a token per row, or None: enough
 
 
-class Writer:
-    """Writes after a prompt that has been read.
+def write(
+    backbone: Backbone,
+    batch: PromptBatch,
+    cache: KVCache,
+    logits: Tensor,
+    choose: Choose,
+    drafts: Sequence[int] = (),
+) -> int:
+    """Let `choose` write tokens after a prompt; each is read into the cache.
 
     Args:
-        vocabulary: of the model.
-        options: temperature, nucleus, cap, deadline, drafts, seed.
-        sample: k, whose noise is used.
-        deadline: by time.monotonic(); None for no deadline.
+        backbone: The model.
+        batch: What was read.
+        cache: Holds the prompt and the drafts.
+        logits: [B, 1 + drafts, V]: what comes after the prompt, and after each draft.
+        choose: Gets the logits of the next token. Its None ends the writing.
+        drafts: Tokens that were read ahead, for one row alone. They stand as long as `choose` agrees; the result is
+            the same without them.
+
+    Returns:
+        How many drafts stood.
+    """
+    start = cache.length - len(drafts)
+    accepted = 0
+    while (tokens := choose(logits[:, 0])) is not None:
+        if accepted < len(drafts) and tokens[0] == drafts[accepted]:
+            accepted += 1
+            logits = logits[:, 1:]
+            continue
+        if accepted < len(drafts):
+            cache.truncate(start + accepted)
+            drafts = drafts[:accepted]
+        logits = backbone.extend(batch, cache, torch.tensor(tokens, device=logits.device)[:, None])
+    if accepted < len(drafts):
+        cache.truncate(start + accepted)
+    return accepted
+
+
+@dataclass
+class Text:
+    """One row's reasoning as it is written."""
+
+    sample: int  # by which its noise is keyed
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str = ""  # once it ended: stop, length, deadline or forced
+    _forced: list[int] = field(default_factory=list)
+
+
+class Reasoner:
+    """Samples tokens until `<|traj_future_start|>`; forces `<|cot_end|><|traj_future_start|>` where that doesn't come.
+
+    Finish reasons: "stop" by itself; "length" at the cap; "deadline" when the time is used up; "forced" when the model
+    ended its turn without a trajectory.
     """
 
-    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, sample: int, deadline: float | None) -> None:
+    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, samples: Sequence[int]) -> None:
+        self.texts = [Text(sample) for sample in samples]
         self._vocabulary = vocabulary
         self._options = options
-        self._sample = sample
-        self._deadline = deadline
+        self._started = time.monotonic()
 
-    def reasoning(self, reading: Reading) -> Written:
-        """Write until the trajectory starts; at the cap, the deadline or the end of the turn its start is forced."""
-        vocabulary, cap = self._vocabulary, self._options.max_reasoning_tokens
-        stops = (vocabulary.future_start, vocabulary.turn_end)
-        tokens, accepted, reason = self._write(reading, cap, stops, masked=vocabulary.trajectory_ids)
-        if reason == "stop" and tokens[-1] == vocabulary.future_start:
-            reading.follow(tokens[-1:])
-            return Written(tuple(tokens), "stop", accepted)
-        if reason == "stop":  # the turn ended without a trajectory
-            tokens.pop()
-            reason = "forced"
-        forced = forced_ending(vocabulary, tokens)
-        reading.follow(forced)
-        return Written((*tokens, *forced), reason, accepted)
+    def __call__(self, logits: Tensor) -> list[int] | None:
+        """The next token of every row; rows that have ended get padding."""
+        done = self._vocabulary.future_start
+        if all(text.token_ids[-1:] == [done] for text in self.texts):
+            return None
+        late = self._is_late()
+        logits[:, self._vocabulary.trajectory_ids.start : self._vocabulary.trajectory_ids.stop] = -torch.inf
+        tokens = []
+        for text, row in zip(self.texts, logits, strict=True):
+            if text.token_ids[-1:] == [done]:
+                tokens.append(self._vocabulary.pad)
+                continue
+            text.token_ids.append(self._next(text, row, late))
+            tokens.append(text.token_ids[-1])
+        return tokens
 
-    def answer(self, reading: Reading) -> list[int]:
-        """Write until the answer or the turn ends."""
-        vocabulary = self._vocabulary
-        stops = (vocabulary.answer_end, vocabulary.turn_end)
-        return self._write(reading, self._options.max_reasoning_tokens, stops, masked=range(0))[0]
+    def _next(self, text: Text, logits: Tensor, late: bool) -> int:
+        if not text.finish_reason:
+            if len(text.token_ids) >= self._options.max_reasoning_tokens:
+                self._end(text, "length")
+            elif late:
+                self._end(text, "deadline")
+        if text._forced:
+            return text._forced.pop(0)
+        key = (self._options.seed, text.sample, len(text.token_ids))
+        token = draw_token(logits, self._options.temperature, self._options.top_p, key)
+        if token == self._vocabulary.turn_end:
+            self._end(text, "forced")
+            return text._forced.pop(0)
+        if token == self._vocabulary.future_start:
+            text.finish_reason = "stop"
+        return token
 
-    def _write(self, reading: Reading, cap: int, stops: tuple[int, ...], masked: range) -> tuple[list[int], int, str]:
-        """Tokens until a stop, which is the last one and not in the cache yet; all others are."""
-        tokens: list[int] = []
-        draft = list(self._options.draft_token_ids)[:cap]
-        pending = self._pick(reading.logits()[0], 0, masked) if cap else None
-        accepted = 0
-        while pending is not None:
-            tokens.append(pending)
-            if pending in stops:
-                return tokens, accepted, "stop"
-            if len(tokens) >= cap:
-                reading.follow([pending])
-                return tokens, accepted, "length"
-            if self._deadline is not None and time.monotonic() > self._deadline:
-                reading.follow([pending])
-                return tokens, accepted, "deadline"
-            ahead = self._usable_draft(draft, tokens, stops)
-            start = len(reading)
-            reading.follow([pending, *ahead])
-            logits = reading.logits(1 + len(ahead))
-            pending = self._pick(logits[0], len(tokens), masked)
-            for index, guess in enumerate(ahead):
-                if pending != guess:
-                    break
-                tokens.append(pending)
-                accepted += 1
-                pending = self._pick(logits[index + 1], len(tokens), masked)
-            reading.crop(start + 1 + min(accepted, len(ahead)) if ahead else len(reading))
-            if ahead:
-                draft = []
-                if pending is not None and len(tokens) >= cap:
-                    return tokens, accepted, "length"
-        return tokens, accepted, "length"
+    def _end(self, text: Text, reason: str) -> None:
+        text.finish_reason = reason
+        closed = self._vocabulary.reasoning_end in text.token_ids
+        text._forced = [self._vocabulary.future_start]
+        if not closed:
+            text._forced.insert(0, self._vocabulary.reasoning_end)
 
-    def _usable_draft(self, draft: Sequence[int], tokens: Sequence[int], stops: tuple[int, ...]) -> list[int]:
-        """What the draft says comes after these tokens, up to its stop; nothing when it says something else."""
-        if not draft or list(draft[: len(tokens)]) != list(tokens):
-            return []
-        ahead = list(draft[len(tokens) :])
-        for index, token in enumerate(ahead):
-            if token in stops:
-                return ahead[:index]
-        return ahead
-
-    def _pick(self, logits: Tensor, index: int, masked: range) -> int:
-        options = self._options
-        if masked:
-            logits[masked.start : masked.stop] = float("-inf")
-        noise = None
-        if options.temperature > 0:
-            noise = token_noise(options.seed, self._sample, index, logits.shape[-1])
-        return sample_token(logits, options.temperature, options.top_p, noise)
+    def _is_late(self) -> bool:
+        deadline = self._options.deadline_ms
+        return deadline is not None and (time.monotonic() - self._started) * 1e3 >= deadline
 
 
-def forced_ending(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[int]:
-    """What has to follow these tokens so that the trajectory starts."""
-    closed = vocabulary.reasoning_end in tokens
-    return [vocabulary.future_start] if closed else [vocabulary.reasoning_end, vocabulary.future_start]
+class Answerer:
+    """Samples an answer until the model ends it, or the cap."""
 
+    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions) -> None:
+        self.token_ids: list[int] = []
+        self._ends = (vocabulary.answer_end, vocabulary.turn_end, vocabulary.pad)
+        self._options = options
 
-def given(vocabulary: Vocabulary, text: str) -> Written:
-    """A given text as reasoning; an empty one turns it off.
-
-    Raises:
-        EngineError: special tokens in the text.
-    """
-    special = vocabulary.added_tokens_in(text)
-    if special:
-        raise EngineError(f"the given reasoning {text!r} contains the special token {special[0]}; give plain text")
-    tokens = vocabulary.encode(text) if text else []
-    return Written((*tokens, *forced_ending(vocabulary, [])), "forced" if text else "off")
-
-
-Synchronise = Callable[[], None]
-
-
-def device_synchroniser(device: torch.device) -> Synchronise:
-    """What waits for all work on a device."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
+    def __call__(self, logits: Tensor) -> list[int] | None:
+        """The next token, or None behind the end."""
+        if len(self.token_ids) >= self._options.max_reasoning_tokens or self.token_ids[-1:] in [
+            [e] for e in self._ends
+        ]:
+            return None
+        key = (self._options.seed, 0, len(self.token_ids))
+        self.token_ids.append(draw_token(logits[0], self._options.temperature, self._options.top_p, key))
+        return self.token_ids[-1:]

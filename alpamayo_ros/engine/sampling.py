@@ -1,57 +1,70 @@
-"""Keyed randomness: token i of sample k depends on (seed, k, i) alone, its flow's noise on (seed, k).
+"""Keyed randomness: every draw has its own noise, by the seed, the sample and the token's place, and nothing else.
 
-So a result does not change with drafts, batches, devices or the order of work.
+The noise is made on the CPU by Philox (a counter-based generator; its raw stream is fixed by its definition), so that
+a draw is the same on every device, alone or in a batch, with or without drafts. Tokens are drawn by the Gumbel-max
+rule: the argmax of logits plus Gumbel noise is distributed as their softmax.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-_TOKENS, _FLOW = 0, 1  # streams of one key
+_TOKENS, _FLOW = 0, 1  # what a stream is for
 
 
-def _generator(seed: int, sample: int, stream: int, index: int) -> np.random.Generator:
-    """A counter-based generator (Philox, Salmon et al., SC 2011) at a place of its own.
+def gumbel_noise(seed: int, sample: int, token: int, size: int) -> Tensor:
+    """Standard Gumbel noise [size] float32 for the token at place `token` of a sample."""
+    uniform = _uniform(seed, _TOKENS, sample, token, size)
+    return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))
 
-    Its lowest counter word runs; stream and index stand in the higher ones, so that no two places overlap.
+
+def flow_noise(seed: int, samples: Sequence[int], steps: int, dimensions: int = 2) -> Tensor:
+    """Standard normal noise [len(samples), steps, dimensions] float32, by Box and Muller."""
+    rows = []
+    half = (steps * dimensions + 1) // 2
+    for sample in samples:
+        uniform = _uniform(seed, _FLOW, sample, 0, 2 * half).reshape(2, half)
+        radius, angle = np.sqrt(-2 * np.log(uniform[0])), 2 * np.pi * uniform[1]
+        normal = np.stack((radius * np.cos(angle), radius * np.sin(angle)), -1)
+        rows.append(normal.reshape(-1)[: steps * dimensions].reshape(steps, dimensions))
+    return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+
+def filter_logits(logits: Tensor, temperature: float, top_p: float) -> Tensor:
+    """Scale logits [..., V] and put -inf on all but the likeliest tokens that together have probability `top_p`.
+
+    The rule for ties and for the last token is transformers' (TopPLogitsWarper): at least one token stays.
     """
-    key = np.array([seed % 2**64, sample], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(counter=[0, 0, stream, index], key=key))
+    scaled = logits / temperature
+    if top_p >= 1:
+        return scaled
+    ascending, order = scaled.sort(dim=-1)
+    unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
+    unlikely[..., -1] = False
+    return scaled.masked_fill(unlikely.scatter(-1, order, unlikely), -torch.inf)
 
 
-def token_noise(seed: int, sample: int, index: int, size: int) -> Tensor:
-    """Standard Gumbel noise [size] float32 for one token."""
-    return torch.from_numpy(_generator(seed, sample, _TOKENS, index).gumbel(size=size).astype(np.float32))
-
-
-def flow_noise(seed: int, sample: int, waypoints: int) -> Tensor:
-    """Standard normal noise [waypoints, 2] float32, where the flow of one sample starts."""
-    noise = _generator(seed, sample, _FLOW, 0).standard_normal((waypoints, 2))
-    return torch.from_numpy(noise.astype(np.float32))
-
-
-def sample_token(logits: Tensor, temperature: float, top_p: float, noise: Tensor | None) -> int:
-    """Draw a token by the Gumbel-max trick: the largest of filtered logits plus noise (Gumbel 1954).
+def draw_token(logits: Tensor, temperature: float, top_p: float, key: tuple[int, int, int]) -> int:
+    """Draw a token from logits [V]; the likeliest at temperature 0.
 
     Args:
-        logits: [V]; tokens that may not be written hold -inf.
-        temperature: divides the logits; 0 takes the largest.
-        top_p: keeps the fewest most likely tokens whose probabilities add up to it.
-        noise: [V] as `token_noise` gives it; None where temperature is 0.
+        logits: [V] float32; -inf where a token is forbidden.
+        temperature, top_p: as in SamplingOptions.
+        key: seed, sample, place of the token.
     """
-    logits = logits.float()
-    if temperature == 0 or noise is None:
-        return int(logits.argmax())
-    return int((nucleus(logits / temperature, top_p) + noise.to(logits.device)).argmax())
+    if temperature > 0:
+        noise = gumbel_noise(*key, logits.shape[-1]).to(logits.device)
+        logits = filter_logits(logits, temperature, top_p) + noise
+    return int(logits.argmax())
 
 
-def nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Logits [V] with -inf on every token outside the nucleus (Holtzman et al., ICLR 2020), as transformers cuts it."""
-    if top_p >= 1:
-        return logits
-    ascending, order = logits.sort()
-    below = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
-    below[-1] = False
-    return logits.masked_fill(torch.zeros_like(below).scatter(0, order, below), float("-inf"))
+def _uniform(seed: int, purpose: int, sample: int, token: int, count: int) -> NDArray[np.float64]:
+    """Numbers in (0, 1) from the stream of this key."""
+    key = np.array([seed % 2**64, purpose << 63 | sample << 32 | token], dtype=np.uint64)
+    bits = np.random.Philox(key=key).random_raw(count)
+    return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

@@ -1,22 +1,18 @@
-"""The reference engine: transformers' Qwen3-VL and the expert in plain torch, on any device.
-
-One prefill serves all samples; samples with the same reasoning share one prefix, which the expert reads once for all.
-"""
+"""The reference engine: the backbone by transformers, everything else by alpamayo_ros.model; any torch device."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import (
-    AlpamayoError,
-    EgoPose,
+    FRAMES_PER_CAMERA,
+    BadImageError,
+    ConfigurationError,
     EngineError,
     Frame,
     Observation,
@@ -25,330 +21,335 @@ from alpamayo_ros.core.types import (
     Timings,
 )
 from alpamayo_ros.engine.base import EngineInfo
-from alpamayo_ros.engine.frame_cache import EncodingCost, FrameCache
-from alpamayo_ros.engine.reasoning import Writer, Written, device_synchroniser, given
+from alpamayo_ros.engine.device import resolve_device, resolve_dtype
+from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.options import check_options
+from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, write
 from alpamayo_ros.engine.sampling import flow_noise
-from alpamayo_ros.model.action_space import Trajectory, UnicycleActionSpace
-from alpamayo_ros.model.alpamayo import Alpamayo
-from alpamayo_ros.model.backbone import Backbone, ImageFeatures, Reading
-from alpamayo_ros.model.checkpoint import Checkpoint
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.model.alpamayo import AlpamayoModel
+from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.expert import ExpertMemory
-from alpamayo_ros.model.flow_matching import Flow, integrate, mix_velocities
+from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
+from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
-from alpamayo_ros.model.vocabulary import Vocabulary
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TICKS_KEPT = 2  # ticks whose frames' features are kept
-WARM_UP_IMAGE = (1080, 1920)
+WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
+CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
+
+
+@dataclass(frozen=True, eq=False)
+class Reasoned:
+    """A prompt with the reasoning after it, in the cache."""
+
+    prompt: Prompt
+    batch: PromptBatch
+    cache: KVCache
+    texts: tuple[Text, ...]  # one per row of the cache
+    drafts_accepted: int = 0
 
 
 class TransformersEngine:
-    """See engine/base.py for the protocol.
+    """One resident model. See the Engine protocol in base.py.
 
-    Args:
-        checkpoint: NVIDIA's folder.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        dtype: "auto" (bfloat16 on CUDA, float32 elsewhere), "float32", "bfloat16" or "float16".
-        base_model: folder of the backbone's config and tokenizer, where the checkpoint has none.
-        max_samples: K at most.
-        max_cameras: at most; sizes what is kept of frames.
-        bf16_constants: normalisation constants and frequencies as bfloat16 rounds them, as NVIDIA's runtime has them.
+    One prefill serves all samples: with shared reasoning they share the whole prefix, with independent reasoning the
+    cache branches after the prompt. The unguided prompt of guidance is the guided one without its route, so it shares
+    everything before the route.
     """
 
-    def __init__(
-        self,
-        checkpoint: str | Path,
+    def __init__(self, model: AlpamayoModel, name: str, max_samples: int, max_cameras: int) -> None:
+        self.info = EngineInfo(
+            engine="transformers",
+            model=name,
+            model_type=model.config.model_type,
+            device=str(model.device),
+            dtype=str(model.dtype).removeprefix("torch."),
+            parameters=model.parameters,
+            trained=model.config.trained,
+            max_samples=max_samples,
+            max_cameras=max_cameras,
+            max_tokens=model.config.backbone.max_positions,
+            checkpoint_hash=model.checkpoint_hash,
+        )
+        self._model = model
+        self._history = HistoryTokenizer(model.config.history)
+        # a tick's frames twice over: those in use, and those that come until they are
+        capacity = 2 * FRAMES_PER_CAMERA * max_cameras
+        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity)
+        self._closed = False
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: str,
+        *,
         device: str = "auto",
         dtype: str = "auto",
-        base_model: str | Path | None = None,
+        base_model: str | None = None,
         max_samples: int = 64,
         max_cameras: int = 7,
         bf16_constants: bool = True,
-    ) -> None:
-        folder = Path(checkpoint)
-        base = Path(base_model) if base_model else None
-        self._device = resolve_device(device)
-        if dtype != "auto" and dtype not in DTYPES:
-            raise EngineError(f"dtype is {dtype!r}; it has to be auto or one of {', '.join(DTYPES)}")
-        self._dtype = (
-            DTYPES["bfloat16" if self._device.type == "cuda" else "float32"] if dtype == "auto" else DTYPES[dtype]
-        )
-        stored = Checkpoint(folder)
-        self.config = ModelConfig.load(folder, base)
-        self.vocabulary = Vocabulary(stored.tokenizer(base), self.config.vocabulary)
-        self._history = HistoryTokenizer(self.config.history)
-        constants, frequencies = stored.constants(), stored.frequencies()
-        space = self.config.action_space.with_constants(constants)
-        self.action_space = UnicycleActionSpace(space, bf16_constants and not constants)
-        self.model = Alpamayo(self.config, bf16_constants)
-        stored.load_into(self.model, self._device, self._dtype)
-        if frequencies is not None:
-            self.model.action_in_proj.frequencies = frequencies.to(self._device)
-        self.backbone = Backbone(self.model.vlm)
-        self._synchronise = device_synchroniser(self._device)
-        frames = max_cameras * 4 * TICKS_KEPT
-        self._frames = FrameCache(self.backbone, self.config.images, frames, self._synchronise)
-        self._closed = False
-        self.info = EngineInfo(
-            engine="transformers",
-            model=str(folder),
-            model_type=self.config.model_type,
-            device=str(self._device),
-            dtype=str(self._dtype).removeprefix("torch."),
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            trained=not self.config.random_weights,
-            max_samples=max_samples,
-            max_cameras=max_cameras,
-            max_tokens=int(self.config.backbone["text_config"].get("max_position_embeddings", 0)),
-            checkpoint_hash=stored.hash,
-        )
+    ) -> TransformersEngine:
+        """Load a checkpoint; the arguments are those of `create_engine`.
+
+        Raises:
+            ConfigurationError: a checkpoint that can't be used.
+            EngineError: a device that isn't there, or has too little memory.
+        """
+        where = resolve_device(device)
+        kind = resolve_dtype(dtype, where)
+        config = ModelConfig.load(checkpoint, base_model)
+        try:
+            model = AlpamayoModel.load(config, where, kind, bf16_constants)
+        except torch.OutOfMemoryError as error:
+            raise EngineError(f"{checkpoint} doesn't fit into the memory of {where}: {error}") from error
+        return cls(model, checkpoint, max_samples, max_cameras)
 
     def warm_up(self) -> None:
-        """Run the largest tick once, so that kernels are chosen and memory is taken."""
-        height, width = WARM_UP_IMAGE
-        image = np.zeros((height, width, 3), np.uint8)
-
-        def frame(camera: int, number: int) -> Frame:
-            serial = -1 - 4 * camera - number  # received frames have positive ones
-            return Frame(serial, camera, 1 + number, image, "rgb8", height, width, 3 * width)
-
-        frames = {camera: tuple(frame(camera, i) for i in range(4)) for camera in range(self.info.max_cameras)}
-        still = EgoPose(4, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
-        observation = Observation(4, 0, frames, np.zeros((16, 3)), np.tile(np.eye(3), (16, 1, 1)), still)
-        self.predict(observation, SamplingOptions(max_reasoning_tokens=2))
+        """Run one tick of the largest prompt, and forget its frames."""
+        samples = min(WARM_UP_SAMPLES, self.info.max_samples)
+        options = SamplingOptions(num_samples=samples, max_reasoning_tokens=2)
+        self.predict(dummy_observation(self.info.max_cameras), options)
         self._frames.clear()
 
+    @torch.inference_mode()
     def prepare(self, frames: Sequence[Frame]) -> None:
-        """Decode and encode frames early; see the protocol."""
-        self._frames.prepare(frames)
+        """Decode and encode frames early; one that can't be decoded is left for `predict` to name."""
+        self._check_open()
+        for frame in self._frames.missing(frames):
+            try:
+                self._frames.get([frame], StageClock(self._model.device))
+            except BadImageError:
+                continue
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
-        """Predict one tick; see the protocol."""
-        with torch.inference_mode(), self._named_errors():
-            return self._predict(observation, options)
+        """Predict one tick.
+
+        Raises:
+            BadImageError: a frame can't be decoded, or differs in size from its camera's other frames.
+            EngineError: options or an observation that this engine can't serve, or a fault of the device.
+        """
+        return self.predict_batch([observation], [options])[0]
 
     def predict_batch(
         self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
     ) -> list[Prediction]:
         """Predict several ticks, one after the other."""
-        return [self.predict(each, its) for each, its in zip(observations, options, strict=True)]
+        self._check_open()
+        return [self._guarded(self._predict, *each) for each in zip(observations, options, strict=True)]
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
-        """Answer a question about the scene in words."""
-        with torch.inference_mode(), self._named_errors():
-            features = self._look(observation.frames, EncodingCost())
-            counts = [len(each.embeddings) for each in features]
-            prompt = build_question_prompt(self.vocabulary, counts, question, self._captions(observation.frames))
-            reading = self.backbone.read(prompt, features)
-            tokens = Writer(self.vocabulary, options, 0, self._deadline(options)).answer(reading)
-            return self._text(prompt, tokens, "answer")
+        """Answer a question about the scene in words.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`.
+        """
+        self._check_open()
+        return self._guarded(self._ask, observation, replace(options, num_samples=1), question)
 
     def close(self) -> None:
-        """Free the weights."""
-        if self._closed:
-            return
-        self._closed = True
-        self._frames.clear()
-        del self.model, self.backbone
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        """Free the weights and all that was kept."""
+        if not self._closed:
+            self._closed = True
+            self._frames.clear()
+            device = self._model.device
+            del self._model, self._frames
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
 
-    # One tick
-
+    @torch.inference_mode()
     def _predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
-        self._check(observation, options)
-        cost = EncodingCost()
-        deadline = self._deadline(options)
-        features = self._look(observation.frames, cost)
-        stages = dict(cost.stages_ms)
-        clock = _Clock(stages, self._synchronise)
-        prompt = self._prompt(observation, features)
-        reading = self.backbone.read(prompt, features)
-        clock.lap("prefill")
-        groups = self._write(reading, prompt, options, deadline)
-        written = {sample: text for text, samples in groups for sample in samples}
-        clock.lap("reasoning")
-        actions = self._expert(reading, prompt, features, groups, options)
-        clock.lap("expert")
-        trajectory = self._drive(actions, observation)
-        clock.lap("trajectory")
-        texts = [written[sample] for sample in range(options.num_samples)]
+        clock = StageClock(self._model.device)
+        fresh = len(self._frames.missing(_frames_of(observation)))
+        features = self._encode(observation, clock)
+        reasoned = self._reason(observation, options, features, clock)
+        with clock.stage("expert"):
+            actions = self._denoise(reasoned, options)
+        with clock.stage("trajectory"):
+            history_xyz = torch.from_numpy(np.array(observation.history_xyz))
+            history_rotation = torch.from_numpy(np.array(observation.history_rotation))
+            trajectory = self._model.action_space.actions_to_trajectory(
+                actions.cpu().double(),
+                history_xyz.expand(options.num_samples, -1, -1),
+                history_rotation.expand(options.num_samples, -1, -1, -1),
+            )
+            vocabulary = self._model.vocabulary
+            before = [vocabulary.reasoning_start]
+            reasoning = [vocabulary.text_between(before + text.token_ids, "cot") for text in reasoned.texts]
+        copies = options.num_samples // len(reasoned.texts)
         return Prediction(
-            xyz=_array(trajectory.xyz),
-            rotation=_array(trajectory.rotation),
-            actions=_array(trajectory.actions),
-            speed=_array(trajectory.speed),
-            reasoning=tuple(self._text(prompt, text.token_ids, "cot") for text in texts),
-            reasoning_token_ids=tuple(text.token_ids for text in texts),
-            finish_reasons=tuple(text.finish_reason for text in texts),
+            xyz=trajectory.xyz.numpy(),
+            rotation=trajectory.rotation.numpy(),
+            actions=trajectory.actions.numpy(),
+            speed=trajectory.speed.numpy(),
+            reasoning=tuple(reasoning) * copies,
+            reasoning_token_ids=tuple(tuple(text.token_ids) for text in reasoned.texts) * copies,
+            finish_reasons=tuple(text.finish_reason for text in reasoned.texts) * copies,
             seed=options.seed,
-            drafts_accepted=sum(text.drafts_accepted for text, _ in groups),
-            timings=Timings(stages, cost.encoded, cost.reused, sum(len(text.token_ids) for text, _ in groups)),
+            drafts_accepted=reasoned.drafts_accepted,
+            timings=Timings(
+                stages_ms=clock.stages_ms,
+                frames_encoded=fresh,
+                frames_reused=len(features) - fresh,
+                reasoning_tokens=max(len(text.token_ids) for text in reasoned.texts) - reasoned.drafts_accepted
+                if options.reasoning in ("shared", "independent")
+                else 0,
+            ),
         )
 
-    def _look(self, frames: Mapping[int, tuple[Frame, ...]], cost: EncodingCost) -> list[ImageFeatures]:
-        return [features for camera in frames.values() for features in self._frames.encode(camera, cost)]
+    @torch.inference_mode()
+    def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
+        clock = StageClock(self._model.device)
+        features = self._encode(observation, clock)
+        vocabulary = self._model.vocabulary
+        counts = [len(each.embeddings) for each in features]
+        prompt = build_question_prompt(vocabulary, counts, question, self._captions(observation))
+        batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
+        cache = self._cache(batch.length + options.max_reasoning_tokens)
+        answerer = Answerer(vocabulary, options)
+        write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
+        answer = [token for token in answerer.token_ids if token not in (vocabulary.turn_end, vocabulary.pad)]
+        closed = [vocabulary.answer_start, *answer, vocabulary.answer_end]  # one that the cap has cut counts as well
+        return vocabulary.text_between(closed, "answer").strip()
 
-    def _captions(self, frames: Mapping[int, tuple[Frame, ...]]) -> list[int] | None:
-        """The camera of every image, for the prompt; None for a model that isn't told."""
-        return [camera for camera, its in frames.items() for _ in its] if self.config.names_cameras else None
+    def _encode(self, observation: Observation, clock: StageClock) -> list[ImageFeatures]:
+        encoded = self._frames.get(_frames_of(observation), clock)
+        sizes = iter((frame.height, frame.width) for frame in encoded)
+        for camera, frames in observation.frames.items():
+            of_camera = [next(sizes) for _ in frames]
+            if len(set(of_camera)) > 1:
+                listed = ", ".join(f"{width}x{height}" for height, width in of_camera)
+                raise BadImageError(f"the images of camera {camera} have the sizes {listed}; they have to be equal")
+        return [frame.features for frame in encoded]
 
-    def _prompt(self, observation: Observation, features: Sequence[ImageFeatures]) -> Prompt:
-        prompt = build_driving_prompt(
-            self.vocabulary,
-            [len(each.embeddings) for each in features],
-            self.config.tokens_per_history,
-            self._captions(observation.frames),
-            observation.navigation,
-        )
-        bins = self._history.encode(torch.from_numpy(observation.history_xyz.astype(np.float32)))
-        return prompt.with_history((bins + self.vocabulary.history_ids.start).tolist())
+    def _reason(
+        self, observation: Observation, options: SamplingOptions, features: list[ImageFeatures], clock: StageClock
+    ) -> Reasoned:
+        model, vocabulary = self._model, self._model.vocabulary
+        prompt = self._driving_prompt(observation, features)
+        rows = options.num_samples if options.reasoning == "independent" else 1
+        room = options.num_samples // rows * model.config.action_space.n_waypoints
+        fixed = self._fixed_reasoning(options)
+        drafts = self._drafts(options) if rows == 1 and fixed is None else ()
+        ahead = fixed.token_ids if fixed is not None else drafts
+        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed is None else 0
+        with clock.stage("prefill"):
+            whole = replace(prompt, token_ids=(*prompt.token_ids, *ahead))
+            batch = batch_prompts([whole], [features], vocabulary.pad, model.device)
+            capacity = len(prompt) + max(longest, len(ahead)) + room
+            cache = self._cache(capacity if rows == 1 else len(prompt))
+            logits = model.backbone.read(batch, cache, 1 + len(drafts))
+            if rows > 1:
+                cache = cache.branch([0] * rows, len(prompt), capacity)
+                batch = replace(batch, rope_deltas=batch.rope_deltas * rows, padding=batch.padding * rows)
+                logits = logits.expand(rows, -1, -1).clone()
+        if fixed is not None:
+            return Reasoned(prompt, batch, cache, (fixed,))
+        with clock.stage("reasoning"):
+            reasoner = Reasoner(vocabulary, options, range(rows))
+            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
+        return Reasoned(prompt, batch, cache, tuple(reasoner.texts), accepted)
 
-    def _write(
-        self, reading: Reading, prompt: Prompt, options: SamplingOptions, deadline: float | None
-    ) -> list[tuple[Written, list[int]]]:
-        """Reasoning texts, each with the samples that drive by it. The reading ends after the prompt again."""
-        everybody = list(range(options.num_samples))
-        if options.reasoning == "off":
-            return [(given(self.vocabulary, ""), everybody)]
-        if options.reasoning == "given":
-            return [(given(self.vocabulary, options.given_reasoning), everybody)]
-        writers = everybody if options.reasoning == "independent" else everybody[:1]
-        first = reading.snapshot()
-        groups: dict[tuple[int, ...], tuple[Written, list[int]]] = {}
-        for sample in writers:
-            own = options if sample == 0 else replace(options, draft_token_ids=())
-            written = Writer(self.vocabulary, own, sample, deadline).reasoning(reading)
-            groups.setdefault(written.token_ids, (written, []))[1].append(sample)
-            reading.restore(first)
-        if options.reasoning == "shared":
-            return [(text, everybody) for text, _ in groups.values()]
-        return list(groups.values())
-
-    def _expert(
-        self,
-        reading: Reading,
-        prompt: Prompt,
-        features: Sequence[ImageFeatures],
-        groups: Sequence[tuple[Written, list[int]]],
-        options: SamplingOptions,
-    ) -> Tensor:
+    def _denoise(self, reasoned: Reasoned, options: SamplingOptions) -> Tensor:
         """Normalised actions [K, N, 2]."""
-        guided = options.guidance_weight is not None and options.guidance_weight != 1.0
-        other = self.backbone.read(prompt.without_route(), features) if guided else None
-        actions = torch.empty(options.num_samples, self.config.action_space.n_waypoints, 2, device=self._device)
-        for text, samples in groups:
-            memories = [self._memory(reading, text, len(samples))]
-            if other is not None:
-                memories.append(self._memory(other, text, len(samples)))
-            noise = torch.stack([flow_noise(options.seed, k, actions.shape[1]) for k in samples]).to(self._device)
-            actions[samples] = self.flow(memories, noise, options).actions
-        return actions
+        model = self._model
+        samples = options.num_samples // len(reasoned.texts)
+        ends = [len(reasoned.prompt) + len(text.token_ids) for text in reasoned.texts]
+        prefix = reasoned.cache.prefix(ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
+        velocity = model.velocity(prefix, samples)
+        if options.guidance_weight not in (None, 1):
+            velocity = self._guided(velocity, reasoned, ends, samples, options)
 
-    def _memory(self, reading: Reading, text: Written, samples: int) -> ExpertMemory:
-        """What the expert attends to after this text. The reading ends after the prompt again."""
-        first = reading.snapshot()
-        reading.follow(text.token_ids)
-        memory = self.memory(reading, samples)
-        reading.restore(first)
-        return memory
+        noise = flow_noise(options.seed, range(options.num_samples), model.config.action_space.n_waypoints)
+        steps = options.flow_steps or model.config.flow.num_inference_steps
+        return integrate(velocity, noise.to(model.device), steps, options.noise_temperature).actions
 
-    def memory(self, reading: Reading, samples: int, offset: int | None = None) -> ExpertMemory:
-        """What the expert attends to: everything read so far, up to `offset`; its tokens follow there."""
-        length = len(reading) if offset is None else offset
-        waypoints = self.config.action_space.n_waypoints
-        geometry = self.model.expert.geometry
-        return ExpertMemory(geometry, reading.prefix(length), samples, waypoints, length + reading.delta)
+    def _guided(
+        self, guided: Velocity, reasoned: Reasoned, ends: Sequence[int], samples: int, options: SamplingOptions
+    ) -> Velocity:
+        """The velocity field pushed away from the one that doesn't know the route."""
+        prompt, batch = reasoned.prompt, reasoned.batch
+        written = [text.token_ids for text in reasoned.texts]
+        cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
+        shorter = [end - len(prompt.route) for end in ends]
+        unguided = self._model.velocity(cache.prefix(shorter, batch.padding, batch.rope_deltas), samples)
+        weight = 1.0 if options.guidance_weight is None else options.guidance_weight
+        return lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)
 
-    def flow(self, memories: Sequence[ExpertMemory], noise: Tensor, options: SamplingOptions) -> Flow:
-        """Denoise [S, N, 2] under one memory, or under a guided and an unguided one."""
-        weight = options.guidance_weight if options.guidance_weight is not None else 1.0
+    def _driving_prompt(self, observation: Observation, features: list[ImageFeatures]) -> Prompt:
+        config, vocabulary = self._model.config, self._model.vocabulary
+        bins = self._history.encode(torch.from_numpy(np.array(observation.history_xyz, dtype=np.float32)))
+        counts = [len(each.embeddings) for each in features]
+        prompt = build_driving_prompt(
+            vocabulary, counts, config.history_tokens, self._captions(observation), observation.navigation
+        )
+        return prompt.with_history((bins + vocabulary.history_ids.start).tolist())
 
-        def velocity(actions: Tensor, times: Tensor) -> Tensor:
-            velocities = [self.model.velocity(actions, times, memory) for memory in memories]
-            return velocities[0] if len(velocities) == 1 else mix_velocities(velocities[1], velocities[0], weight)
+    def _captions(self, observation: Observation) -> list[int] | None:
+        if not self._model.config.has_captions:
+            return None
+        return [camera for camera, frames in observation.frames.items() for _ in frames]
 
-        steps = options.flow_steps or self.config.flow.num_inference_steps
-        return integrate(velocity, noise, steps, options.noise_temperature)
-
-    def _drive(self, actions: Tensor, observation: Observation) -> Trajectory:
-        """Actions to trajectories, in float32 on the CPU as NVIDIA's code does it in float32."""
-        samples = actions.shape[0]
-        xyz = torch.from_numpy(observation.history_xyz.astype(np.float32)).expand(samples, -1, -1)
-        rotation = torch.from_numpy(observation.history_rotation.astype(np.float32)).expand(samples, -1, -1, -1)
-        return self.action_space.actions_to_trajectory(actions.float().cpu(), xyz, rotation)
-
-    def _text(self, prompt: Prompt, token_ids: Sequence[int], component: str) -> str:
-        """What was written, without special tokens; the prompt's last token opened the component."""
-        return self.vocabulary.text_between([prompt.token_ids[-1], *token_ids], component).strip()
-
-    def _check(self, observation: Observation, options: SamplingOptions) -> None:
-        if not 1 <= options.num_samples <= self.info.max_samples:
-            raise EngineError(f"num_samples is {options.num_samples}; it has to be 1 to {self.info.max_samples}")
-        if len(observation.frames) > self.info.max_cameras:
-            raise EngineError(f"the observation has {len(observation.frames)} cameras; {self.info.max_cameras} at most")
-        if options.reasoning not in ("shared", "independent", "off", "given"):
-            raise EngineError(f"reasoning is {options.reasoning!r}; it has to be shared, independent, off or given")
-
-    def _deadline(self, options: SamplingOptions) -> float | None:
-        return None if options.deadline_ms is None else time.monotonic() + options.deadline_ms * 1e-3
-
-    def _named_errors(self) -> _NamedErrors:
-        if self._closed:
-            raise EngineError("the engine is closed; make a new one")
-        return _NamedErrors()
-
-
-class _Clock:
-    """Laps by a monotonic clock, each ending when the device is done."""
-
-    def __init__(self, stages_ms: dict[str, float], synchronise: object) -> None:
-        self._stages_ms = stages_ms
-        self._synchronise = synchronise
-        self._last = time.monotonic()
-
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        self._synchronise()  # type: ignore[operator]
-        now = time.monotonic()
-        self._stages_ms[stage] = (now - self._last) * 1e3
-        self._last = now
-
-
-class _NamedErrors:
-    """Turns torch's out-of-memory into an EngineError that says what to lower."""
-
-    def __enter__(self) -> None:
+    def _fixed_reasoning(self, options: SamplingOptions) -> Text | None:
+        """What stands in the reasoning's place when nothing is written, closed."""
+        vocabulary = self._model.vocabulary
+        closing = [vocabulary.reasoning_end, vocabulary.future_start]
+        if options.reasoning == "off":
+            return Text(0, closing, "off")
+        if options.reasoning == "given":
+            return Text(0, vocabulary.encode(options.given_reasoning) + closing, "forced")
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, AlpamayoError) or not isinstance(error, torch.OutOfMemoryError):
-            return
-        torch.cuda.empty_cache()
-        raise EngineError(f"out of device memory ({error}); lower num_samples or the number of cameras") from error
+    def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
+        drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
+        unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
+        return drafts[: unknown[0]] if unknown else drafts
+
+    def _cache(self, capacity: int) -> KVCache:
+        return KVCache(self._model.backbone.layers, capacity)
+
+    def _guarded(self, work, observation: Observation, options: SamplingOptions, *more):  # type: ignore[no-untyped-def]
+        check_options(options, observation, self.info, self._model.vocabulary)
+        try:
+            return work(observation, options, *more)
+        except ConfigurationError as error:
+            raise EngineError(str(error)) from error
+        except RuntimeError as error:  # torch: out of memory, a lost device
+            raise EngineError(f"the model failed on {self.info.device}: {error}") from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
 
 
-def resolve_device(device: str) -> torch.device:
-    """The device by its name.
+def read_without_route(
+    model: AlpamayoModel,
+    prompt: Prompt,
+    batch: PromptBatch,
+    cache: KVCache,
+    written: Sequence[Sequence[int]],
+    samples: int,
+) -> KVCache:
+    """What guidance compares with: the prompt without its route, and the same reasoning after it.
 
-    Raises:
-        EngineError: it isn't there.
+    Everything before the route is in the cache already; the rest is read in one pass.
+
+    Args:
+        model, prompt, batch, cache: The guided prompt, and what was read of it.
+        written: Per row, the tokens after the prompt, `<|traj_future_start|>` included.
+        samples: How many trajectories will read each row.
     """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except RuntimeError as error:
-        raise EngineError(f"device is {device!r}; it has to be auto, cpu, cuda or cuda:N") from error
-    if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise EngineError(
-            f"device is {device!r}, but this torch ({torch.__version__}) sees no CUDA device; install a CUDA build of "
-            "torch and NVIDIA's driver, or set device to cpu"
-        )
-    return resolved
+    route = prompt.route
+    rest = prompt.token_ids[route.stop :]
+    longest = max(len(tokens) for tokens in written)
+    padded = [[*rest, *tokens, *[model.vocabulary.pad] * (longest - len(tokens))] for tokens in written]
+    room = samples * model.config.action_space.n_waypoints
+    branch = cache.branch(range(len(written)), route.start, route.start + len(padded[0]) + room)
+    model.backbone.extend(batch, branch, torch.tensor(padded, device=model.device))
+    return branch
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.double().numpy()
+def _frames_of(observation: Observation) -> list[Frame]:
+    return [frame for frames in observation.frames.values() for frame in frames]

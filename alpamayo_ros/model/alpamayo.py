@@ -1,101 +1,169 @@
-"""The whole network: backbone, expert and the two projections, under NVIDIA's names."""
+"""The whole model: backbone, action expert, and the projections of actions into and out of it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.model.action_projection import ActionProjection
+from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS, ActionProjection
+from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffers
+from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.expert import Expert, ExpertGeometry, ExpertMemory
+from alpamayo_ros.model.expert import Expert
+from alpamayo_ros.model.flow_matching import Velocity
+from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.vocabulary import Vocabulary
+
+# Alpamayo R1 stores these beside its weights, and NVIDIA's code uses what is stored; 1.5 makes them from its config.
+ACTION_CONSTANTS = tuple(
+    f"action_space.{name}" for name in ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
+)
+FREQUENCIES = (
+    "action_in_proj.sinus.0.freqs",
+    "action_in_proj.sinus.1.freqs",
+    "action_in_proj.timestep_fourier_encoder.freqs",
+)
 
 
-class Alpamayo(nn.Module):
-    """`vlm` (transformers' Qwen3-VL), `expert`, `action_in_proj` and `action_out_proj`.
+class AlpamayoNetwork(nn.Module):
+    """Every weight, under the names of NVIDIA's checkpoints."""
 
-    Built without memory for its parameters (on the meta device); a checkpoint brings them.
-    """
-
-    def __init__(self, config: ModelConfig, bf16_constants: bool = True) -> None:
+    def __init__(self, config: ModelConfig, bf16_constants: bool) -> None:
         super().__init__()
-        from transformers import Qwen3VLForConditionalGeneration
+        self.vlm = make_vlm(config.backbone)
+        self.expert = Expert(config.expert)
+        self.action_in_proj = ActionProjection(
+            config.projection,
+            config.expert.hidden_size,
+            bf16_constants=bf16_constants,
+            upcast_inputs=config.model_type == "alpamayo_r1",
+        )
+        self.action_out_proj = nn.Linear(config.expert.hidden_size, ACTION_DIMENSIONS)
 
-        geometry = expert_geometry(config)
-        with parameters_on_meta():
-            self.vlm = Qwen3VLForConditionalGeneration(backbone_config(config))
-            self.expert = Expert(geometry)
-            self.action_in_proj = ActionProjection(
-                config.action_projection,
-                geometry.hidden_size,
-                bf16_constants=bf16_constants,
-                upcast_inputs=config.model_type == "alpamayo_r1",
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter."""
+        return {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+
+
+def make_network_on_meta(config: ModelConfig, bf16_constants: bool = True) -> AlpamayoNetwork:
+    """The network without memory for its weights."""
+    with torch.device("meta"):
+        return AlpamayoNetwork(config, bf16_constants).eval()
+
+
+@dataclass(frozen=True, eq=False)
+class AlpamayoModel:
+    """A loaded model and everything that its checkpoint says."""
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    network: AlpamayoNetwork
+    backbone: Backbone
+    action_space: UnicycleActionSpace
+    device: torch.device
+    dtype: torch.dtype
+    checkpoint_hash: str
+
+    @classmethod
+    def load(
+        cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, bf16_constants: bool = True
+    ) -> AlpamayoModel:
+        """Read the weights of a checkpoint.
+
+        Args:
+            config: The checkpoint's.
+            device, dtype: Where the weights go and what they become.
+            bf16_constants: Round the action space's constants and the Fourier frequencies to bfloat16, as NVIDIA's
+                runtime does. What a checkpoint stores of them (Alpamayo R1) counts in any case.
+
+        Raises:
+            ConfigurationError: tensors that are missing, unexpected or of another shape, all named; files that can't
+                be read; no tokenizer.
+        """
+        vocabulary = config.load_vocabulary()
+        checkpoint = Checkpoint.open(config.folder)
+        stored = read_stored_constants(checkpoint)
+        if stored.frequencies is not None:
+            bf16_frequencies = _frequencies_are_rounded(config, stored.frequencies)
+        else:
+            bf16_frequencies = bf16_constants
+        network = make_network_on_meta(config, bf16_frequencies)
+        problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
+        if problems:
+            raise ConfigurationError(
+                f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
             )
-            self.action_out_proj = nn.Linear(geometry.hidden_size, 2)
-        self.eval()
+        checkpoint.load_into(network, device, dtype)
+        restore_rotary_buffers(network.vlm, config.backbone)
+        network.to(device)
+        action_space = config.action_space
+        if stored.action_space:
+            action_space = action_space.with_constants(stored.action_space)
+        return cls(
+            config=config,
+            vocabulary=vocabulary,
+            network=network,
+            backbone=Backbone(network.vlm, vocabulary.image_pad),
+            action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
+            device=device,
+            dtype=dtype,
+            checkpoint_hash=checkpoint.hash,
+        )
 
-    def velocity(self, actions: Tensor, times: Tensor, memory: ExpertMemory) -> Tensor:
-        """The flow's velocity [S, N, 2] for noisy actions [S, N, 2] at times [S, 1, 1], given what the backbone saw."""
-        embeddings = self.action_in_proj(actions, times)
-        hidden = self.expert(embeddings.to(self.action_out_proj.weight.dtype), memory)
-        return self.action_out_proj(hidden)
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    def velocity(self, prefix: Prefix, samples: int) -> Velocity:
+        """The flow's velocity field for `samples` trajectories after each row of a prefix.
+
+        The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the
+        dtype of the weights.
+        """
+        context = self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+
+        def field(state: Tensor, time: Tensor) -> Tensor:
+            embeddings = self.network.action_in_proj(state, time)
+            return self.network.action_out_proj(self.network.expert(embeddings, context))
+
+        return field
 
 
-def expert_geometry(config: ModelConfig) -> ExpertGeometry:
-    """The expert's sizes: its own from config.json, the rest from the backbone.
+@dataclass(frozen=True, eq=False)
+class StoredConstants:
+    """What a checkpoint stores besides parameters; nothing in Alpamayo 1.5."""
+
+    action_space: dict[str, float]
+    frequencies: Tensor | None  # [F] float32, the same for acceleration, curvature and time
+
+
+def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
+    """Read Alpamayo R1's seven extra buffers, as far as they are there.
 
     Raises:
-        ConfigurationError: a head_dim that isn't the backbone's, whose keys the expert reads.
+        ConfigurationError: frequencies that differ from each other.
     """
-    text = config.backbone["text_config"]
-    rope = {**text.get("rope_scaling", {}), **text.get("rope_parameters", {})}
-    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    if config.expert.head_dim != head_dim:
-        raise ConfigurationError(
-            f"expert_cfg.head_dim is {config.expert.head_dim}; it has to be the backbone's, {head_dim}"
-        )
-    return ExpertGeometry(
-        hidden_size=config.expert.hidden_size,
-        intermediate_size=config.expert.intermediate_size,
-        heads=config.expert.num_attention_heads,
-        kv_heads=text["num_key_value_heads"],
-        head_dim=head_dim,
-        layers=text["num_hidden_layers"],
-        norm_eps=text["rms_norm_eps"],
-        rope_theta=float(rope.get("rope_theta", text.get("rope_theta", 5e6))),
-        mrope_section=tuple(rope["mrope_section"]),
+    names = [name for name in (*ACTION_CONSTANTS, *FREQUENCIES) if name in checkpoint.tensors]
+    values = {name: tensor.float().flatten() for name, tensor in checkpoint.stream(names)}
+    constants = {name.rpartition(".")[2]: float(values[name]) for name in ACTION_CONSTANTS if name in values}
+    frequencies = [values[name] for name in FREQUENCIES if name in values]
+    if any(not torch.equal(frequencies[0], other) for other in frequencies[1:]):
+        raise ConfigurationError(f"{checkpoint.folder}: the tensors {', '.join(FREQUENCIES)} have to be equal")
+    return StoredConstants(constants, frequencies[0].clone() if frequencies else None)
+
+
+def _frequencies_are_rounded(config: ModelConfig, stored: Tensor) -> bool:
+    """Whether the stored frequencies are those of config.json after rounding to bfloat16."""
+    for rounded in (True, False):
+        own = ActionProjection(config.projection, 1, bf16_constants=rounded).frequencies
+        if own.shape == stored.shape and torch.allclose(own, stored, rtol=1e-6, atol=0):
+            return rounded
+    raise ConfigurationError(
+        f"{FREQUENCIES[0]} is {stored.tolist()}; by max_freq and num_fourier_feats in config.json "
+        f"it has to be {own.tolist()}, or that rounded to bfloat16"
     )
-
-
-def backbone_config(config: ModelConfig) -> Any:
-    """transformers' configuration of the backbone, with Alpamayo's vocabulary."""
-    from transformers import Qwen3VLConfig
-
-    values = deepcopy(dict(config.backbone))
-    values["text_config"] = {**values["text_config"], "vocab_size": config.vocabulary.vocab_size, "dtype": None}
-    for key in ("architectures", "model_type", "dtype"):
-        values.pop(key, None)
-    backbone = Qwen3VLConfig(**values)
-    backbone._attn_implementation = "sdpa"
-    return backbone
-
-
-@contextlib.contextmanager
-def parameters_on_meta() -> Iterator[None]:
-    """Modules made inside hold no memory for their parameters; buffers, such as rotary frequencies, are real."""
-    register = nn.Module.register_parameter
-
-    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None:
-            parameter = nn.Parameter(parameter.to("meta"), requires_grad=False)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]

@@ -1,134 +1,177 @@
-"""The backbone at work: images to features, a prompt to its KV cache, and tokens written one by one."""
+"""The backbone: Qwen3-VL's vision tower and language model, run in pieces.
+
+Images are encoded one by one, so that a frame seen before costs nothing; prompts are read once, whatever the number of
+samples; the KV cache belongs to the caller.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
 import torch
 from torch import Tensor
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration
 
-from alpamayo_ros.model.expert import KeyValue
+from alpamayo_ros.model.geometry import BackboneGeometry
 from alpamayo_ros.model.images import ImagePatches
-from alpamayo_ros.model.positions import following_positions, prompt_positions
+from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
+from alpamayo_ros.model.rope_positions import rope_positions
+
+VISION_ROPE_THETA = 10000.0  # fixed in Qwen3-VL
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFeatures:
-    """What the vision tower made of one image."""
+    """One image as the language model takes it."""
 
-    embeddings: Tensor  # [tokens, hidden]
-    deepstack: Tensor  # [levels, tokens, hidden]: added to the first layers' outputs
-    grid: tuple[int, int]  # rows and columns of tokens
+    embeddings: Tensor  # [T, hidden_size]
+    deepstack: Tensor  # [layers, T, hidden_size], added to the first layers' outputs
+    rows: int  # of tokens; rows * columns = T
+    columns: int
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A point of a reading."""
+class PromptBatch:
+    """Prompts of different lengths side by side, padded on the left."""
 
-    length: int  # tokens
-    hidden: Tensor  # [1, 1, hidden] of the last one
+    token_ids: Tensor  # [B, P] int64
+    attention: Tensor | None  # [B, P] bool, False at padding; None: no padding
+    positions: Tensor  # [3, B, P] int64; 1 at padding
+    padding: tuple[int, ...]  # per row
+    rope_deltas: tuple[int, ...]  # per row, position minus column of what comes after the prompt
+    features: tuple[ImageFeatures, ...]  # of all rows, one row after the other
+
+    @property
+    def length(self) -> int:
+        """P."""
+        return int(self.token_ids.shape[1])
+
+
+def make_vlm(geometry: BackboneGeometry) -> Qwen3VLForConditionalGeneration:
+    """Transformers' model with this geometry, on torch's default device and in its default dtype."""
+    content: dict[str, Any] = {key: value for key, value in geometry.json.items() if key != "architectures"}
+    config = Qwen3VLConfig(**content)
+    vlm = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation="sdpa")
+    return vlm.eval()
+
+
+def restore_rotary_buffers(vlm: Qwen3VLForConditionalGeneration, geometry: BackboneGeometry) -> None:
+    """Fill the rotary frequencies of a model that was made on the meta device; checkpoints don't hold them.
+
+    Raises:
+        RuntimeError: a buffer of another name, which a newer transformers would have brought.
+    """
+    for name, buffer in list(vlm.named_buffers()):
+        path, _, leaf = name.rpartition(".")
+        if not leaf.endswith("inv_freq"):
+            raise RuntimeError(f"transformers' Qwen3-VL has the buffer {name}, which isn't known here")
+        theta = VISION_ROPE_THETA if ".visual." in f".{name}" else geometry.text.rope_theta
+        count = buffer.shape[0]
+        exponent = torch.arange(0, 2 * count, 2, dtype=torch.float32, device="cpu") / (2 * count)
+        vlm.get_submodule(path).register_buffer(leaf, 1.0 / theta**exponent, persistent=False)
+
+
+def batch_prompts(
+    prompts: Sequence[Prompt], features: Sequence[Sequence[ImageFeatures]], pad: int, device: torch.device
+) -> PromptBatch:
+    """Put prompts side by side.
+
+    Args:
+        prompts: With the history in place.
+        features: The images of each prompt.
+        pad: Token id of the padding.
+        device: Where the tensors lie.
+    """
+    length = max(len(prompt) for prompt in prompts)
+    padding = tuple(length - len(prompt) for prompt in prompts)
+    token_ids = torch.full((len(prompts), length), pad)
+    positions = torch.ones(3, len(prompts), length, dtype=torch.int64)
+    deltas = []
+    for row, (prompt, images, empty) in enumerate(zip(prompts, features, padding, strict=True)):
+        token_ids[row, empty:] = torch.tensor(prompt.token_ids)
+        rope = rope_positions(prompt, [(image.rows, image.columns) for image in images])
+        positions[:, row, empty:] = rope.prompt
+        deltas.append(rope.delta - empty)
+    attention = None
+    if any(padding):
+        attention = (torch.arange(length) >= torch.tensor(padding)[:, None]).to(device)
+    return PromptBatch(
+        token_ids.to(device),
+        attention,
+        positions.to(device),
+        padding,
+        tuple(deltas),
+        tuple(image for images in features for image in images),
+    )
 
 
 class Backbone:
-    """transformers' Qwen3-VL, used piece by piece."""
+    """Runs transformers' Qwen3-VL."""
 
-    def __init__(self, vlm: Any) -> None:
+    def __init__(self, vlm: Qwen3VLForConditionalGeneration, image_pad: int) -> None:
         self._vlm = vlm
-        self._text = vlm.model.language_model
-        self.device = vlm.lm_head.weight.device
-        self.dtype = vlm.lm_head.weight.dtype
-        self._merge = int(vlm.config.vision_config.spatial_merge_size)
+        self._image_pad = image_pad
+        config: Any = vlm.config
+        self.layers = int(config.text_config.num_hidden_layers)
+        self._merge = int(config.vision_config.spatial_merge_size)
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
-        """Features of each image."""
-        out = self._vlm.model.get_image_features(
-            patches.pixel_values.to(self.device, self.dtype), patches.grid_thw.to(self.device), return_dict=True
-        )
-        levels = zip(*out.deepstack_features, strict=True)
-        grids = [(int(h) // self._merge, int(w) // self._merge) for _, h, w in patches.grid_thw.tolist()]
+        """Run the vision tower over images; each attends only to itself."""
+        output = self._vlm.model.get_image_features(patches.pixel_values, patches.grid_thw, return_dict=True)
+        deepstack = [torch.stack(layers) for layers in zip(*output.deepstack_features, strict=True)]
+        grids = patches.grid_thw.tolist()
         return [
-            ImageFeatures(embeddings, torch.stack(list(level)), grid)
-            for embeddings, level, grid in zip(out.pooler_output, levels, grids, strict=True)
+            ImageFeatures(embeddings, deep, rows // self._merge, columns // self._merge)
+            for embeddings, deep, (_, rows, columns) in zip(output.pooler_output, deepstack, grids, strict=True)
         ]
 
-    def read(self, prompt: Prompt, images: Sequence[ImageFeatures]) -> Reading:
-        """Run a prompt through all layers."""
-        positions, delta = prompt_positions(len(prompt), prompt.images, [image.grid for image in images])
-        token_ids = torch.tensor([prompt.token_ids], device=self.device)
-        embeddings = self._text.embed_tokens(token_ids)
-        is_image = torch.zeros_like(token_ids, dtype=torch.bool)
-        deepstack = None
-        if images:
-            for tokens in prompt.images:
-                is_image[0, tokens.start : tokens.stop] = True
-            features = torch.cat([image.embeddings for image in images])
-            embeddings[is_image] = features.to(embeddings.dtype)
-            deepstack = list(torch.cat([image.deepstack for image in images], 1))
-        reading = Reading(self, delta)
-        reading.run(
+    def read(self, batch: PromptBatch, cache: KVCache, logits: int = 1) -> Tensor:
+        """Read prompts into an empty cache.
+
+        Returns:
+            The logits [B, logits, V] float32 of the last tokens: what comes after each.
+        """
+        embeddings = self._vlm.get_input_embeddings()(batch.token_ids)
+        arguments: dict[str, Any] = {}
+        if batch.features:
+            places = batch.token_ids == self._image_pad
+            embeddings[places] = torch.cat([image.embeddings for image in batch.features]).to(embeddings.dtype)
+            deepstack = torch.cat([image.deepstack for image in batch.features], 1)
+            arguments = {"visual_pos_masks": places, "deepstack_visual_embeds": list(deepstack)}
+        return self._run(embeddings, batch.positions, batch.attention, cache, logits, **arguments)
+
+    def extend(self, batch: PromptBatch, cache: KVCache, token_ids: Tensor, logits: int = 1) -> Tensor:
+        """Read further tokens [B, n] after what the cache holds.
+
+        Returns:
+            The logits [B, logits, V] float32 of the last tokens.
+        """
+        rows, count = token_ids.shape
+        column = torch.arange(cache.length, cache.length + count, device=token_ids.device)
+        delta = torch.tensor(batch.rope_deltas, device=token_ids.device)[:, None]
+        attention = None
+        if batch.attention is not None:
+            written = batch.attention.new_ones(rows, cache.length + count - batch.attention.shape[1])
+            attention = torch.cat((batch.attention, written), 1)
+        embeddings = self._vlm.get_input_embeddings()(token_ids)
+        return self._run(embeddings, (column + delta).expand(3, -1, -1), attention, cache, logits)
+
+    def _run(
+        self, embeddings: Tensor, positions: Tensor, attention: Tensor | None, cache: KVCache, logits: int, **more: Any
+    ) -> Tensor:
+        output = self._vlm.model.language_model(
             inputs_embeds=embeddings,
-            position_ids=positions[:, None].to(self.device),
-            visual_pos_masks=is_image,
-            deepstack_visual_embeds=deepstack,
+            position_ids=positions,
+            attention_mask=attention,
+            past_key_values=cache,
+            use_cache=True,
+            **more,
         )
-        return reading
-
-
-class Reading:
-    """A KV cache that grows with the tokens that follow, and the logits of the next one.
-
-    Attributes:
-        delta: what turns a slot number after the prompt into a rotary position.
-    """
-
-    def __init__(self, backbone: Backbone, delta: int) -> None:
-        from transformers import DynamicCache
-
-        self._backbone = backbone
-        self._cache = DynamicCache(config=backbone._text.config)
-        self._hidden: Tensor | None = None  # [1, tokens of the last run, hidden]
-        self.delta = delta
-
-    def __len__(self) -> int:
-        return int(self._cache.get_seq_length())
-
-    def run(self, **inputs: Any) -> None:
-        """One pass over new tokens."""
-        out = self._backbone._text(past_key_values=self._cache, use_cache=True, **inputs)
-        self._hidden = out.last_hidden_state
-
-    def follow(self, token_ids: Sequence[int]) -> None:
-        """Append tokens."""
-        positions = following_positions(len(self), len(token_ids), self.delta, self._backbone.device)
-        self.run(
-            input_ids=torch.tensor([list(token_ids)], device=self._backbone.device), position_ids=positions[:, None]
-        )
-
-    def logits(self, count: int = 1) -> Tensor:
-        """What comes after each of the last `count` tokens of the last run: [count, V] float32."""
-        assert self._hidden is not None
-        return self._backbone._vlm.lm_head(self._hidden[0, -count:]).float()
-
-    def snapshot(self) -> Snapshot:
-        """Where the reading is now, to come back to."""
-        assert self._hidden is not None
-        return Snapshot(len(self), self._hidden[:, -1:])
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go back to there: forget what was read since."""
-        self.crop(snapshot.length)
-        self._hidden = snapshot.hidden
-
-    def crop(self, length: int) -> None:
-        """Forget all but the first `length` tokens. The logits are not those of what remains."""
-        surplus = len(self) - length
-        if surplus > 0:
-            self._cache.crop(-surplus)  # a negative number means "so many fewer" in every version of transformers
-
-    def prefix(self, length: int | None = None) -> list[KeyValue]:
-        """Keys and values [kv heads, tokens, head_dim] of every layer, over the first `length` tokens."""
-        layers: Any = self._cache.layers
-        return [(layer.keys[0, :, :length], layer.values[0, :, :length]) for layer in layers]
+        return self._vlm.lm_head(output.last_hidden_state[:, -logits:]).float()

@@ -1,202 +1,149 @@
-"""NVIDIA's checkpoint folders: config.json and one or many safetensors files, streamed into a model."""
+"""Checkpoints in safetensors: found, checked as a whole, and streamed tensor by tensor to where they are used."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.model.config import base_folder, read_json
+from alpamayo_ros.model.config import read_json
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-
-# Alpamayo R1 stores these buffers with its weights; 1.5 computes them from its config.
-FREQUENCIES = (
-    "action_in_proj.sinus.0.freqs",
-    "action_in_proj.sinus.1.freqs",
-    "action_in_proj.timestep_fourier_encoder.freqs",
-)
-CONSTANTS = {f"action_space.{name}": name for name in ("accel_mean", "accel_std", "curvature_mean", "curvature_std")}
-LISTED = 8  # names in an error message before "and N more"
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+HASHED_BYTES = 1 << 16  # of each file's data
+FLOAT_TYPES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8}  # bytes per number
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """Where a tensor lies, and what it is."""
+class TensorEntry:
+    """A tensor in a file."""
 
     file: Path
+    dtype: str  # as safetensors says it: "BF16", ...
     shape: tuple[int, ...]
-    dtype: str  # as safetensors names it
 
 
+@dataclass(frozen=True)
 class Checkpoint:
-    """A folder whose tensors are known but not read.
+    """The weight files of a folder by their headers."""
 
-    Raises:
-        ConfigurationError: files that are missing, damaged, or disagree.
-    """
+    folder: Path
+    files: tuple[Path, ...]
+    tensors: Mapping[str, TensorEntry]
+    hash: str  # sha256 over the files' names, sizes, headers and first weights: quick, and tells them apart
 
-    def __init__(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise ConfigurationError(f"the checkpoint {folder} is no folder; it has to be one with config.json in it")
-        self.folder = folder
-        self.raw_config = read_json(folder / "config.json")
-        self.files = _weight_files(folder)
-        self.tensors: dict[str, StoredTensor] = {}
-        for file in self.files:
-            for name, stored in _read_header(file).items():
-                if name in self.tensors:
-                    raise ConfigurationError(f"the tensor {name} is in {self.tensors[name].file.name} and {file.name}")
-                self.tensors[name] = stored
-        self._check_index()
+    @classmethod
+    def open(cls, folder: Path) -> Checkpoint:
+        """Read the headers of model.safetensors, or of the shards that its index lists.
 
-    @property
-    def hash(self) -> str:
-        """sha256 over config.json and the headers and sizes of the weight files: quick, and tells checkpoints apart."""
-        digest = hashlib.sha256((self.folder / "config.json").read_bytes())
-        for file in self.files:
-            with file.open("rb") as stream:
-                size = struct.unpack("<Q", stream.read(8))[0]
-                digest.update(stream.read(size))
-                digest.update(stream.read(1 << 16))  # some weights: those of random checkpoints differ by them alone
-            digest.update(str(file.stat().st_size).encode())
-        return digest.hexdigest()
+        Raises:
+            ConfigurationError: no weights, a shard that is missing, or a file that is truncated or no safetensors.
+        """
+        files = tuple(_weight_files(folder))
+        tensors: dict[str, TensorEntry] = {}
+        digest = hashlib.sha256()
+        for file in files:
+            header = _read_header(file)
+            digest.update(f"{file.name} {file.stat().st_size} ".encode() + header + _sample(file, len(header)))
+            for name, entry in json.loads(header).items():
+                if name != "__metadata__":
+                    tensors[name] = TensorEntry(file, entry["dtype"], tuple(entry["shape"]))
+        return cls(folder, files, tensors, digest.hexdigest())
 
-    def constants(self) -> dict[str, float]:
-        """The normalisation constants that are stored with the weights; empty for Alpamayo 1.5."""
-        stored = {name: key for name, key in CONSTANTS.items() if name in self.tensors}
-        return {stored[name]: float(tensor.float()) for name, tensor in self.read(stored)}
-
-    def frequencies(self) -> Tensor | None:
-        """The action projection's frequencies [F] float32, where they are stored."""
-        stored = [name for name in FREQUENCIES if name in self.tensors]
-        found = [tensor.float().flatten() for _, tensor in self.read(stored)]
-        if any(not torch.equal(found[0], each) for each in found):
-            raise ConfigurationError(f"{', '.join(stored)} differ; they have to be equal")
-        return found[0] if found else None
-
-    def read(self, names: Mapping[str, object] | list[str] | set[str]) -> Iterator[tuple[str, Tensor]]:
-        """These tensors, file by file, each in memory only while it is used."""
-        for file in self.files:
-            here = [name for name in names if self.tensors[name].file == file]
-            if not here:
-                continue
-            with safe_open(file, framework="pt") as stream:
-                for name in here:
-                    yield name, stream.get_tensor(name)
+    def problems(self, expected: Mapping[str, tuple[int, ...]], optional: Collection[str] = ()) -> list[str]:
+        """What keeps these weights from filling a model, one line per tensor."""
+        lines = [f"{name} is missing; its shape is {list(expected[name])}" for name in expected.keys() - self.tensors]
+        for name, entry in self.tensors.items():
+            if name not in expected:
+                if name not in optional:
+                    lines.append(f"{name} in {entry.file.name} is unexpected")
+            elif entry.shape != expected[name]:
+                lines.append(
+                    f"{name} in {entry.file.name} has the shape {list(entry.shape)}; "
+                    f"it has to be {list(expected[name])}"
+                )
+            elif entry.dtype not in FLOAT_TYPES:
+                lines.append(
+                    f"{name} in {entry.file.name} has the type {entry.dtype}; it has to be one of "
+                    f"{', '.join(FLOAT_TYPES)}"
+                )
+        return sorted(lines)
 
     def load_into(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-        """Give a model its parameters, one tensor at a time, on their device and in their type.
+        """Give every parameter of a model that was made on the meta device its values.
+
+        One tensor at a time lies in host memory besides the model.
 
         Raises:
-            ConfigurationError: naming every tensor that is missing, unexpected or of another shape.
+            ConfigurationError: a file that can't be read after all.
         """
-        wanted = dict(model.named_parameters())
-        self._check_against({name: tuple(parameter.shape) for name, parameter in wanted.items()})
-        modules = dict(model.named_modules())
-        for name, tensor in self.read(set(wanted)):
-            owner, _, attribute = name.rpartition(".")
-            parameter = nn.Parameter(tensor.to(device=device, dtype=dtype), requires_grad=False)
-            modules[owner].register_parameter(attribute, parameter)
-        for module in modules.values():
-            for attribute, buffer in list(module._buffers.items()):
-                if buffer is not None:
-                    module._buffers[attribute] = buffer.to(device)
+        wanted = {name for name, _ in model.named_parameters()}
+        for name, tensor in self.stream(wanted):
+            path, _, leaf = name.rpartition(".")
+            value = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
+            setattr(model.get_submodule(path), leaf, value)
 
-    def tokenizer(self, base_model: Path | None = None) -> Tokenizer:
-        """The tokenizer beside the weights, or the backbone's.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
-        base = base_folder(self.folder, self.raw_config, base_model)
-        folders = [self.folder] if base is None else [self.folder, base]
-        if base_model is not None:
-            folders = [base_model, self.folder]
-        for folder in folders:
-            if (folder / "tokenizer.json").exists():
-                return Tokenizer.from_file(str(folder / "tokenizer.json"))
-        name = self.raw_config.get("vlm_name_or_path", "")
-        raise ConfigurationError(
-            f"no tokenizer.json in {' or '.join(map(str, folders))}; download the tokenizer of {name!r}, which "
-            "config.json names as the backbone, and give its folder as base_model"
-        )
-
-    def _check_index(self) -> None:
-        path = self.folder / INDEX
-        if not path.exists():
-            return
-        listed = read_json(path).get("weight_map", {})
-        lost = sorted(name for name, file in listed.items() if name not in self.tensors)
-        if lost:
-            raise ConfigurationError(f"{path} lists tensors that its files don't hold: {_listing(lost)}")
-
-    def _check_against(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
-        extra = set(FREQUENCIES) | set(CONSTANTS)
-        missing = sorted(set(wanted) - set(self.tensors))
-        unexpected = sorted(set(self.tensors) - set(wanted) - extra)
-        misshapen = [
-            f"{name} has the shape {list(self.tensors[name].shape)}, not {list(shape)}"
-            for name, shape in sorted(wanted.items())
-            if name in self.tensors and self.tensors[name].shape != shape
-        ]
-        problems = []
-        if missing:
-            problems.append(f"missing: {_listing(missing)}")
-        if unexpected:
-            problems.append(f"unexpected: {_listing(unexpected)}")
-        if misshapen:
-            problems.append(f"misshapen: {_listing(misshapen)}")
-        if problems:
-            raise ConfigurationError(f"the tensors of {self.folder} don't fit its config.json; " + "; ".join(problems))
+    def stream(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """The named tensors, file by file; each is a view of its file that holds until the next."""
+        by_file: dict[Path, list[str]] = defaultdict(list)
+        for name in names:
+            by_file[self.tensors[name].file].append(name)
+        for file in self.files:
+            try:
+                with safe_open(file, framework="pt", device="cpu") as weights:
+                    for name in sorted(by_file[file]):
+                        yield name, weights.get_tensor(name)
+            except (OSError, ValueError) as error:
+                raise ConfigurationError(f"{file} can't be read: {error}") from error
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / INDEX).exists():
-        names = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
-        files = [folder / name for name in names]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
-    lost = [file.name for file in files if not file.exists()]
-    if lost:
-        raise ConfigurationError(f"{folder} lacks {_listing(lost)}, which {INDEX} names; download the rest of it")
-    if not files:
-        raise ConfigurationError(f"{folder} holds no .safetensors file; a checkpoint has to have {SINGLE} or {INDEX}")
-    return files
+def _weight_files(folder: Path) -> Iterator[Path]:
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        if not (folder / SINGLE_FILE).is_file():
+            raise ConfigurationError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}; it holds no weights")
+        yield folder / SINGLE_FILE
+        return
+    names: Any = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise ConfigurationError(f"{index} has no weight_map")
+    files = sorted({folder / str(name) for name in names.values()})
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ConfigurationError(f"{index} lists {', '.join(missing)}, which the folder doesn't have")
+    yield from files
 
 
-def _read_header(file: Path) -> dict[str, StoredTensor]:
-    """The tensors that a file holds, checked against its size.
+def _sample(file: Path, header_length: int) -> bytes:
+    """Some of the data: checkpoints that differ by their seed alone have equal headers."""
+    with file.open("rb") as stream:
+        stream.seek(8 + header_length)
+        return stream.read(HASHED_BYTES)
 
-    Raises:
-        ConfigurationError: it is no safetensors file, or is cut off.
+
+def _read_header(file: Path) -> bytes:
+    """The JSON header of a safetensors file whose size agrees with it.
+
+    The format: 8 bytes little-endian length, that many bytes of JSON, then the data.
     """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = stream.read(length) if 8 + length <= size else b""
     try:
-        with safe_open(file, framework="pt"):  # the library's own checks of header and size
-            pass
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(struct.unpack("<Q", stream.read(8))[0]))
-    except (SafetensorError, OSError, ValueError, struct.error) as error:
-        raise ConfigurationError(
-            f"{file} is no complete safetensors file ({error}); download it again ({file.stat().st_size} bytes here)"
-        ) from error
-    return {
-        name: StoredTensor(file, tuple(entry["shape"]), entry["dtype"])
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
-
-
-def _listing(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+        entries = json.loads(header)
+        end = max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigurationError(f"{file} is no safetensors file, or is cut short") from error
+    if 8 + length + end != size:
+        raise ConfigurationError(f"{file} has {size} bytes; by its header it has to have {8 + length + end}")
+    return header

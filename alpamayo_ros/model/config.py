@@ -25,9 +25,9 @@ from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig
 
 MODEL_FILES = ("*.json", "*.safetensors", "LICENSE*", "README*", "vlm_base/*")
 BASE_FILES = ("config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
-RANDOM_WEIGHTS_KEY = "alpamayo_ros_random_weights"  # in config.json of checkpoints that make_checkpoint wrote
+RANDOM_WEIGHTS_KEY = "random_weights"  # in config.json of checkpoints that make_checkpoint wrote
 
-_TARGETS = {
+TARGETS = {
     "action_space_cfg": "UnicycleAccelCurvatureActionSpace",
     "diffusion_cfg": "FlowMatching",
     "action_in_proj_cfg": "PerWaypointActionInProjV2",
@@ -79,7 +79,7 @@ class ModelConfig:
         for key, value in _REQUIRED_VALUES.items():
             if config.get(key, value) != value:
                 raise ConfigurationError(f"{key} in config.json is {config[key]!r}; only {value!r} is supported")
-        sections = {name: _section(config, name) for name in _TARGETS}
+        sections = {name: _section(config, name) for name in TARGETS}
         history = HistoryTokenizerConfig.from_json(sections["hist_traj_tokenizer_cfg"])
         vocabulary = VocabularyConfig.from_json(config, history.num_bins)
         sources = tuple(_backbone_folders(folder, config, base_model))
@@ -170,8 +170,8 @@ def _first_with(folders: tuple[Path, ...], name: str) -> Path | None:
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = _mapping(config, name)
     target = section.get("_target_")
-    if not isinstance(target, str) or target.rpartition(".")[2] != _TARGETS[name]:
-        raise ConfigurationError(f"{name}._target_ in config.json is {target!r}; only {_TARGETS[name]} is supported")
+    if not isinstance(target, str) or target.rpartition(".")[2] != TARGETS[name]:
+        raise ConfigurationError(f"{name}._target_ in config.json is {target!r}; only {TARGETS[name]} is supported")
     return section
 
 

@@ -1,202 +1,165 @@
-"""The action expert: Qwen3-VL's text layers, smaller, over the backbone's KV cache and 64 action tokens per sample.
+"""The action expert: Qwen3-VL text layers that read the backbone's KV cache and denoise the actions.
 
-Layer k attends to the backbone's layer k. No causal mask: every action token sees the whole prefix and all action
-tokens of its own sample. Names are NVIDIA's (`layers.N.self_attn.q_proj`, ...), so that its weights load as they are.
+Layer k attends, without a causal mask, to layer k of the prefix and to its own action tokens. Layout and names are
+those of NVIDIA's checkpoints (`expert.layers.N.*`, `expert.norm.weight`); the layers are Qwen3-VL's (transformers,
+models/qwen3_vl), with a rotary position that is the same on all three axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-KeyValue = tuple[Tensor, Tensor]  # keys (already rotated) and values, [kv heads, tokens, head_dim]
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.model.action_projection import RootMeanSquareNorm
+from alpamayo_ros.model.geometry import DecoderGeometry
+from alpamayo_ros.model.kv_cache import Prefix
 
 
-@dataclass(frozen=True)
-class ExpertGeometry:
-    """Sizes of the expert; kv heads, layers, head_dim and rotary settings have to be the backbone's."""
+@dataclass(frozen=True, eq=False)
+class ExpertContext:
+    """What stays the same over all steps of a flow: B prefixes, each read by G samples of N action tokens."""
 
-    hidden_size: int
-    intermediate_size: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    layers: int
-    norm_eps: float
-    rope_theta: float
-    mrope_section: tuple[int, int, int]
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) in float32, cast back, times the weight (Qwen3)."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise over the last dimension."""
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
-
-
-class ExpertAttention(nn.Module):
-    """Grouped-query attention with per-head norms of queries and keys."""
-
-    def __init__(self, geometry: ExpertGeometry) -> None:
-        super().__init__()
-        g = self.geometry = geometry
-        self.q_proj = nn.Linear(g.hidden_size, g.heads * g.head_dim, bias=False)
-        self.k_proj = nn.Linear(g.hidden_size, g.kv_heads * g.head_dim, bias=False)
-        self.v_proj = nn.Linear(g.hidden_size, g.kv_heads * g.head_dim, bias=False)
-        self.o_proj = nn.Linear(g.heads * g.head_dim, g.hidden_size, bias=False)
-        self.q_norm = RMSNorm(g.head_dim, g.norm_eps)
-        self.k_norm = RMSNorm(g.head_dim, g.norm_eps)
-
-    def forward(self, x: Tensor, rotation: Rotation, memory: LayerMemory, mask: Tensor | None) -> Tensor:
-        """[tokens, hidden] to [tokens, hidden]; the tokens' own keys and values go behind the prefix in `memory`."""
-        d = self.geometry.head_dim
-        q = rotation(self.q_norm(self.q_proj(x).unflatten(-1, (-1, d))).transpose(0, 1))  # [heads, tokens, d]
-        k = rotation(self.k_norm(self.k_proj(x).unflatten(-1, (-1, d))).transpose(0, 1))
-        v = self.v_proj(x).unflatten(-1, (-1, d)).transpose(0, 1)
-        keys, values = memory.append(k, v)
-        out = functional.scaled_dot_product_attention(
-            q[None].to(keys.dtype), keys[None], values[None], attn_mask=mask, enable_gqa=True
-        )[0]
-        return self.o_proj(out.transpose(0, 1).flatten(-2))
-
-
-class ExpertMLP(nn.Module):
-    """SwiGLU."""
-
-    def __init__(self, geometry: ExpertGeometry) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(geometry.hidden_size, geometry.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(geometry.hidden_size, geometry.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(geometry.intermediate_size, geometry.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[tokens, hidden] to [tokens, hidden]."""
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class ExpertLayer(nn.Module):
-    """Attention and MLP, each behind a norm and around a residual."""
-
-    def __init__(self, geometry: ExpertGeometry) -> None:
-        super().__init__()
-        self.self_attn = ExpertAttention(geometry)
-        self.mlp = ExpertMLP(geometry)
-        self.input_layernorm = RMSNorm(geometry.hidden_size, geometry.norm_eps)
-        self.post_attention_layernorm = RMSNorm(geometry.hidden_size, geometry.norm_eps)
-
-    def forward(self, x: Tensor, rotation: Rotation, memory: LayerMemory, mask: Tensor | None) -> Tensor:
-        """[tokens, hidden] to [tokens, hidden]."""
-        x = x + self.self_attn(self.input_layernorm(x), rotation, memory, mask)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    prefix: Prefix
+    samples: int  # G
+    tokens: int  # N
+    cosines: Tensor  # [B, N, head_dim]
+    sines: Tensor
+    mask: Tensor | None  # [B, 1, groups G N, L + G N] bool, True is read; None: everything
 
 
 class Expert(nn.Module):
-    """All layers and the final norm."""
+    """A stack of layers and a final norm; it has no embedding, since its input are projected actions."""
 
-    def __init__(self, geometry: ExpertGeometry) -> None:
+    def __init__(self, geometry: DecoderGeometry) -> None:
         super().__init__()
         self.geometry = geometry
-        self.layers = nn.ModuleList(ExpertLayer(geometry) for _ in range(geometry.layers))
-        self.norm = RMSNorm(geometry.hidden_size, geometry.norm_eps)
+        self.layers = nn.ModuleList(ExpertLayer(geometry) for _ in range(geometry.num_hidden_layers))
+        self.norm = RootMeanSquareNorm(geometry.hidden_size, geometry.rms_norm_eps)
 
-    def forward(self, embeddings: Tensor, memory: ExpertMemory) -> Tensor:
-        """One pass over the action tokens of all samples.
+    def read(self, prefix: Prefix, samples: int, tokens: int) -> ExpertContext:
+        """Get ready to denoise `samples` sequences of `tokens` actions after each row of a prefix.
+
+        The samples of a row share its prefix where it lies: their queries stand side by side in one long sequence, and
+        a mask keeps each from the others' action tokens.
+
+        Raises:
+            ConfigurationError: the prefix has too little room for the action tokens.
+        """
+        columns = samples * tokens
+        if prefix.room < columns:
+            raise ConfigurationError(f"the prefix has room for {prefix.room} action tokens; {columns} are needed")
+        dtype = self.norm.weight.dtype
+        position = prefix.first_position[:, None] + torch.arange(tokens, device=prefix.first_position.device)
+        half = self.geometry.head_dim // 2
+        exponent = torch.arange(half, device=position.device, dtype=torch.float32) / half
+        angle = position[..., None] * (1.0 / self.geometry.rope_theta**exponent)
+        angle = torch.cat((angle, angle), -1)
+        return ExpertContext(
+            prefix, samples, tokens, angle.cos().to(dtype), angle.sin().to(dtype), self._mask(prefix, samples, tokens)
+        )
+
+    def forward(self, embeddings: Tensor, context: ExpertContext) -> Tensor:
+        """Hidden states after the final norm.
 
         Args:
-            embeddings: [S, N, hidden].
-            memory: of the prefix that the samples share, made for S samples of N tokens.
-
-        Returns:
-            [S, N, hidden], after the final norm.
+            embeddings: [B G, N, hidden_size], the samples of one prefix after another.
+            context: from `read`. The room after its prefix is overwritten.
         """
-        samples, tokens, _ = embeddings.shape
-        x = embeddings.flatten(0, 1)  # all samples are one sequence; the mask keeps them apart
-        for layer, layer_memory in zip(self.layers, memory.layers, strict=True):
-            x = layer(x, memory.rotation, layer_memory, memory.mask)
-        return self.norm(x).unflatten(0, (samples, tokens))
+        hidden = embeddings
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, context, index)
+        return self.norm(hidden)
+
+    def _mask(self, prefix: Prefix, samples: int, tokens: int) -> Tensor | None:
+        if samples == 1 and prefix.blocked is None:
+            return None
+        device = prefix.first_position.device
+        batch, length = len(prefix.first_position), prefix.length
+        sample = torch.arange(samples, device=device).repeat_interleave(tokens)
+        own = (sample[:, None] == sample)[None].expand(batch, -1, -1)
+        shared = torch.ones(batch, 1, length, dtype=torch.bool, device=device)
+        if prefix.blocked is not None:
+            shared = ~prefix.blocked[:, None]
+        mask = torch.cat((shared.expand(-1, samples * tokens, -1), own), -1)
+        groups = self.geometry.num_attention_heads // self.geometry.num_key_value_heads
+        return mask.repeat(1, groups, 1)[:, None]
 
 
-class LayerMemory:
-    """A layer's keys and values: the prefix, and behind it room for the action tokens, written anew at every pass."""
+class ExpertLayer(nn.Module):
+    """Attention and MLP, each after a norm and with a residual."""
 
-    def __init__(self, prefix: KeyValue, room: int) -> None:
-        keys, values = prefix
-        self._length = keys.shape[-2]
-        shape = (keys.shape[0], self._length + room, keys.shape[-1])
-        self._keys, self._values = keys.new_empty(shape), values.new_empty(shape)
-        self._keys[:, : self._length] = keys
-        self._values[:, : self._length] = values
+    def __init__(self, geometry: DecoderGeometry) -> None:
+        super().__init__()
+        self.self_attn = ExpertAttention(geometry)
+        self.mlp = GatedMLP(geometry.hidden_size, geometry.intermediate_size)
+        self.input_layernorm = RootMeanSquareNorm(geometry.hidden_size, geometry.rms_norm_eps)
+        self.post_attention_layernorm = RootMeanSquareNorm(geometry.hidden_size, geometry.rms_norm_eps)
 
-    def append(self, keys: Tensor, values: Tensor) -> KeyValue:
-        """Everything that is attended to, with these behind the prefix."""
-        self._keys[:, self._length :] = keys
-        self._values[:, self._length :] = values
-        return self._keys, self._values
+    def forward(self, hidden: Tensor, context: ExpertContext, index: int) -> Tensor:
+        """[B G, N, hidden_size]; `index` is the layer whose prefix is read."""
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), context, index)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
-class ExpertMemory:
-    """What the expert attends to for one prefix: shared by S samples, held once.
+class ExpertAttention(nn.Module):
+    """Grouped-query attention to the prefix and to the sample's own action tokens."""
 
-    Args:
-        geometry: of the expert.
-        prefix: per layer, the backbone's keys and values over prompt and reasoning.
-        samples: S.
-        tokens: N, action tokens per sample.
-        first_position: rotary position of the first action token of each sample; the others follow.
-    """
+    def __init__(self, geometry: DecoderGeometry) -> None:
+        super().__init__()
+        self.heads = geometry.num_attention_heads
+        self.kv_heads = geometry.num_key_value_heads
+        self.head_dim = geometry.head_dim
+        size = geometry.hidden_size
+        self.q_proj = nn.Linear(size, self.heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.head_dim, size, bias=False)
+        self.q_norm = RootMeanSquareNorm(self.head_dim, geometry.rms_norm_eps)
+        self.k_norm = RootMeanSquareNorm(self.head_dim, geometry.rms_norm_eps)
 
-    def __init__(
-        self, geometry: ExpertGeometry, prefix: Sequence[KeyValue], samples: int, tokens: int, first_position: int
-    ) -> None:
-        self.layers = [LayerMemory(each, samples * tokens) for each in prefix]
-        keys = prefix[0][0]
-        positions = (torch.arange(tokens, device=keys.device) + first_position).repeat(samples).expand(3, -1)
-        self.rotation = Rotation(positions, geometry)
-        self.mask = _sample_mask(samples, tokens, keys.shape[-2], keys.device)
+    def forward(self, hidden: Tensor, context: ExpertContext, index: int) -> Tensor:
+        """[B G, N, hidden_size] to the same."""
+        batch, samples, tokens = len(context.cosines), context.samples, context.tokens
+        groups = self.heads // self.kv_heads
+        shape = (batch, samples, tokens, -1, self.head_dim)
+        query = rotate(self.q_norm(self.q_proj(hidden).view(shape)), context)
+        key = rotate(self.k_norm(self.k_proj(hidden).view(shape)), context)
+        value = self.v_proj(hidden).view(shape)
 
-
-class Rotation:
-    """Rotary embedding at given multimodal positions [3, tokens]: time, row and column interleaved over frequencies.
-
-    Of the head_dim / 2 frequencies, numbers 1, 4, 7, ... turn by the row and 2, 5, 8, ... by the column, as many as
-    the sections say; all others by the time.
-    """
-
-    def __init__(self, positions: Tensor, geometry: ExpertGeometry) -> None:
-        half = geometry.head_dim // 2
-        exponents = torch.arange(half, dtype=torch.float32, device=positions.device) / half
-        frequencies = 1.0 / geometry.rope_theta**exponents
-        angles = positions[..., None].float() * frequencies  # [3, tokens, half]
-        mixed = angles[0].clone()
-        for axis in (1, 2):
-            stop = geometry.mrope_section[axis] * 3
-            mixed[:, axis:stop:3] = angles[axis][:, axis:stop:3]
-        turns = torch.cat((mixed, mixed), -1)
-        self._cos, self._sin = turns.cos(), turns.sin()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Rotate [heads, tokens, head_dim]."""
-        first, second = x.chunk(2, -1)
-        turned = torch.cat((-second, first), -1)
-        return x * self._cos.to(x.dtype) + turned * self._sin.to(x.dtype)
+        # Query heads of one KV head, and the samples of one prefix, become one long sequence of queries.
+        query = query.unflatten(3, (self.kv_heads, groups)).permute(0, 3, 4, 1, 2, 5).flatten(2, 4)
+        start = context.prefix.length
+        end = start + samples * tokens
+        keys, values = context.prefix.keys[index], context.prefix.values[index]
+        keys[:, :, start:end] = key.permute(0, 3, 1, 2, 4).flatten(2, 3)
+        values[:, :, start:end] = value.permute(0, 3, 1, 2, 4).flatten(2, 3)
+        mixed = functional.scaled_dot_product_attention(
+            query, keys[:, :, :end], values[:, :, :end], attn_mask=context.mask
+        )
+        mixed = mixed.unflatten(2, (groups, samples, tokens)).permute(0, 3, 4, 1, 2, 5)
+        return self.o_proj(mixed.reshape(batch * samples, tokens, self.heads * self.head_dim))
 
 
-def _sample_mask(samples: int, tokens: int, prefix: int, device: torch.device) -> Tensor | None:
-    """[S N, prefix + S N]: True where a token may look. None for one sample, which may look everywhere."""
-    if samples == 1:
-        return None
-    sample = torch.arange(samples, device=device).repeat_interleave(tokens)
-    own = sample[:, None] == sample[None, :]
-    return torch.cat((own.new_ones(samples * tokens, prefix), own), -1)
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, size: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(size, inner, bias=False)
+        self.up_proj = nn.Linear(size, inner, bias=False)
+        self.down_proj = nn.Linear(inner, size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., size] to the same."""
+        return self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+def rotate(states: Tensor, context: ExpertContext) -> Tensor:
+    """Rotary embedding of [B, G, N, heads, head_dim]: the halves of a head turn as pairs."""
+    cosines, sines = context.cosines[:, None, :, None], context.sines[:, None, :, None]
+    first, second = states.chunk(2, -1)
+    return states * cosines + torch.cat((-second, first), -1) * sines

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,13 +17,14 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import Tensor, nn
+from torch import Tensor
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
-from alpamayo_ros.model.alpamayo import Alpamayo
-from alpamayo_ros.model.checkpoint import INDEX
-from alpamayo_ros.model.config import TARGETS, ModelConfig
+from alpamayo_ros.model.alpamayo import AlpamayoNetwork, make_network_on_meta
+from alpamayo_ros.model.checkpoint import INDEX_FILE
+from alpamayo_ros.model.config import RANDOM_WEIGHTS_KEY, TARGETS, ModelConfig
 from alpamayo_ros.model.prompt import CAMERA_NAMES, SYSTEM, TASK
+from alpamayo_ros.model.vocabulary import special_token_names
 
 SHARD_BYTES = 4_000_000
 MODEL_TYPE = "alpamayo1_5"
@@ -38,7 +38,6 @@ QWEN_TOKENS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-SPECIAL_TOKENS = 28  # that Alpamayo adds behind the <i*> tokens
 # What the tokenizer learns its few merges from.
 SENTENCES = (
     SYSTEM,
@@ -95,32 +94,41 @@ TINY: Mapping[str, Any] = {
 }
 
 
-def make_tiny(out: Path, seed: int) -> None:
+def make_tiny(out: Path, seed: int) -> bool:
     """Write the tiny checkpoint, all or nothing.
+
+    Returns:
+        False when it lay there already, byte for byte.
 
     Raises:
         ConfigurationError: something else is at `out`.
     """
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise ConfigurationError(f"{out} exists and is not empty; remove it, or give another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         folder = Path(scratch) / out.name
-        base = folder / "vlm_base"
-        base.mkdir(parents=True)
-        tokenizer = small_tokenizer()
-        base_size = tokenizer.get_vocab_size()
-        tokenizer.save(str(base / "tokenizer.json"))
-        config = tiny_config(base_size)
-        backbone = {**TINY, **backbone_ids(tokenizer, config["vocab_size"])}
-        write_json(base / "config.json", backbone)
-        write_json(folder / "config.json", config)
-        model = Alpamayo(ModelConfig.from_json(config, backbone))
-        write_shards(folder, random_tensors(model, seed))
-        (folder / "README.md").write_text(README.format(preset="tiny", seed=seed))
-        if out.exists():
-            out.rmdir()
-        shutil.move(folder, out)
+        _write_tiny(folder, seed)
+        if out.is_dir() and _contents(out) == _contents(folder):
+            return False
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigurationError(f"{out} exists and is not this checkpoint; remove it, or give another folder")
+        folder.rename(out)
+    return True
+
+
+def _write_tiny(folder: Path, seed: int) -> None:
+    base = folder / "vlm_base"
+    base.mkdir(parents=True)
+    tokenizer = small_tokenizer()
+    config = tiny_config(tokenizer.get_vocab_size())
+    tokenizer.save(str(base / "tokenizer.json"))
+    write_json(base / "config.json", {**TINY, **backbone_ids(tokenizer, config["vocab_size"])})
+    write_json(folder / "config.json", config)
+    write_shards(folder, random_tensors(make_network_on_meta(ModelConfig.load(folder)), seed))
+    (folder / "README.md").write_text(README.format(preset="tiny", seed=seed))
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def small_tokenizer() -> Tokenizer:
@@ -157,12 +165,12 @@ def backbone_ids(tokenizer: Tokenizer, vocab_size: int) -> dict[str, Any]:
 def tiny_config(base_size: int) -> dict[str, Any]:
     """config.json with NVIDIA's keys."""
     bins = 4000
-    first_special = base_size + bins
-    specials = {"history_start": 5, "history_end": 7, "future_start": 12, "future_end": 14, "history": 15, "future": 16}
+    added = [name for name in special_token_names(MODEL_TYPE) if name not in QWEN_TOKENS]
+    named = ("history", "future", "history_start", "future_start", "history_end", "future_end")
     config: dict[str, Any] = {
         "model_type": MODEL_TYPE,
         "architectures": ["Alpamayo1_5"],
-        "random_weights": True,
+        RANDOM_WEIGHTS_KEY: True,
         "vlm_name_or_path": "vlm_base",
         "vlm_backend": "qwenvl3",
         "traj_vocab_size": bins,
@@ -174,9 +182,9 @@ def tiny_config(base_size: int) -> dict[str, Any]:
         "dtype": "bfloat16",
         "attn_implementation": "sdpa",
         "add_special_tokens": True,
-        "vocab_size": base_size + bins + SPECIAL_TOKENS,
+        "vocab_size": base_size + bins + len(added),
         "traj_token_start_idx": base_size,
-        "traj_token_ids": {name: first_special + place for name, place in specials.items()},
+        "traj_token_ids": {name: base_size + bins + added.index(f"<|traj_{name}|>") for name in named},
         "keep_same_dtype": True,
         "expert_non_causal_attention": True,
         "include_camera_ids": True,
@@ -203,14 +211,14 @@ def tiny_config(base_size: int) -> dict[str, Any]:
     return config
 
 
-def random_tensors(model: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
+def random_tensors(network: AlpamayoNetwork, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Weights of a scale that keeps every activation near 1, in bfloat16.
 
     The projection's first layer is damped for high frequencies, and the output small: with plain random weights a
     change of 1e-6 in the noise would grow to metres over ten steps.
     """
     generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
+    for name, parameter in network.named_parameters():
         shape = parameter.shape
         if name.endswith("bias"):
             tensor = torch.zeros(shape)
@@ -222,8 +230,8 @@ def random_tensors(model: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
             if "embed" in name:
                 tensor *= math.sqrt(fan_in)
             if name == "action_in_proj.encoder.trunk.0.weight":
-                frequencies = model.action_in_proj.frequencies.repeat(shape[1] // len(model.action_in_proj.frequencies))  # type: ignore[arg-type,operator,union-attr]
-                tensor /= 2 * frequencies
+                frequencies = network.action_in_proj.frequencies
+                tensor /= 2 * frequencies.repeat(shape[1] // len(frequencies))
             if name == "action_out_proj.weight":
                 tensor *= 0.3
         yield name, tensor.to(torch.bfloat16)
@@ -245,7 +253,7 @@ def write_shards(folder: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
         save_file(shard, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(shard, file)
     total = sum(tensor.nbytes for shard in shards for tensor in shard.values())
-    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    write_json(folder / INDEX_FILE, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -261,12 +269,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     options = parser.parse_args(arguments)
     try:
-        make_tiny(options.out, options.seed)
+        new = make_tiny(options.out, options.seed)
     except (AlpamayoError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
-    print(f"{options.out}: random weights, {size / 1e6:.1f} MB")
+    print(f"{options.out}: random weights, {size / 1e6:.1f} MB{'' if new else ', as it was'}")
     return 0
 
 

@@ -1,0 +1,45 @@
+"""Devices and number types by their names."""
+
+from __future__ import annotations
+
+import torch
+
+from alpamayo_ros.core.types import EngineError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a name: "auto", "cpu", "cuda" or "cuda:N".
+
+    Raises:
+        EngineError: it isn't known, or isn't there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise EngineError(f"device is {name!r}; it has to be auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise EngineError(
+                f"device is {name!r}, but this torch ({torch.__version__}) sees no CUDA device; install a CUDA build "
+                "of torch and NVIDIA's driver, or set device to cpu"
+            )
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise EngineError(f"device is {name!r}, but there are only {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The type of the weights: by name, or with "auto" bfloat16 on CUDA and float32 elsewhere.
+
+    Raises:
+        EngineError: it isn't known.
+    """
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise EngineError(f"dtype is {name!r}; it has to be auto or one of {', '.join(DTYPES)}")
+    return DTYPES[name]

@@ -1,0 +1,78 @@
+"""Frames to the vision tower's features, each once: what was encoded is kept under the frame's serial number."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.model.backbone import Backbone, ImageFeatures
+from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
+from alpamayo_ros.sensors.decode import decode
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedFrame:
+    """A frame's features, and the size of the picture that they came from."""
+
+    features: ImageFeatures
+    height: int  # pixels, before the resize
+    width: int
+
+
+class FrameFeatures:
+    """The newest `capacity` frames' features."""
+
+    def __init__(self, backbone: Backbone, images: ImageConfig, device: torch.device, capacity: int) -> None:
+        self._backbone = backbone
+        self._images = images
+        self._device = device
+        self._capacity = capacity
+        self._kept: OrderedDict[int, EncodedFrame] = OrderedDict()  # by serial, the one used last at the end
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def missing(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Those that haven't been encoded, or not lately."""
+        return [frame for frame in frames if frame.serial not in self._kept]
+
+    def get(self, frames: Sequence[Frame], clock: StageClock) -> list[EncodedFrame]:
+        """The features of these frames; what is missing is decoded and encoded.
+
+        Raises:
+            BadImageError: a frame can't be decoded or has a size that the model can't take.
+        """
+        fresh = self.missing(frames)
+        if fresh:
+            with clock.stage("decode"):
+                pictures = [decode(frame) for frame in fresh]
+            for frame, picture in zip(fresh, pictures, strict=True):
+                self._check_size(frame, *picture.shape[:2])
+            with clock.stage("preprocess"):
+                patches = preprocess(pictures, self._images, self._device)
+            with clock.stage("vision"):
+                encoded = self._backbone.encode(patches)
+            for frame, picture, features in zip(fresh, pictures, encoded, strict=True):
+                self._kept[frame.serial] = EncodedFrame(features, *picture.shape[:2])
+        found = []
+        for frame in frames:
+            self._kept.move_to_end(frame.serial)
+            found.append(self._kept[frame.serial])
+        while len(self._kept) > max(self._capacity, len(frames)):
+            self._kept.popitem(last=False)
+        return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
+    def _check_size(self, frame: Frame, height: int, width: int) -> None:
+        try:
+            target_size(height, width, self._images)
+        except BadImageError as error:
+            raise BadImageError(f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}") from error

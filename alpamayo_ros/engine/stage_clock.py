@@ -1,0 +1,26 @@
+"""How long each stage of a prediction takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class StageClock:
+    """Adds up milliseconds by stage; on a CUDA device each stage waits for the work that it queued."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stages_ms: dict[str, float] = {}
+        self._device = device
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure what is inside."""
+        started = time.monotonic()
+        yield
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.stages_ms[name] = self.stages_ms.get(name, 0.0) + (time.monotonic() - started) * 1e3

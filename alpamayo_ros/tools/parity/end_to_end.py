@@ -1,0 +1,377 @@
+"""Checks end_to_end_<checkpoint>.npz: from pixels to paths, every recorded array, tokens and noise as recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from alpamayo_ros.engine.reasoning import write
+from alpamayo_ros.engine.transformers_engine import read_without_route
+from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.alpamayo import AlpamayoModel
+from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.flow_matching import integrate, mix_velocities
+from alpamayo_ros.model.history_tokens import HistoryTokenizer
+from alpamayo_ros.model.images import preprocess
+from alpamayo_ros.model.kv_cache import KVCache, Prefix
+from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
+from alpamayo_ros.model.vocabulary import Vocabulary
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, equal, not_supported, same_text
+from alpamayo_ros.tools.parity.recipes import recipe_image
+
+HIDDEN_TOLERANCE = 1e-4  # image features, logits, KV
+VELOCITY_TOLERANCE = 1e-3  # on the recorded states
+STATE_TOLERANCE = 2e-3  # free-running
+XYZ_TOLERANCE = 2e-3  # m
+ROTATION_TOLERANCE = 1e-3
+SPEED_TOLERANCE = 1e-4  # m/s, as in action_space.npz
+PIXEL_TOLERANCE = 1e-6
+CONSTANT_TOLERANCE = 1e-6  # relative
+
+Arrays = Mapping[str, np.ndarray]
+ModelWith = Callable[[bool], AlpamayoModel]  # whether the Fourier frequencies are rounded to bfloat16 -> model
+
+
+def _cases(path: Path) -> Iterator[Case]:
+    settings = json.loads(path.with_suffix(".json").read_text())
+
+    @cache
+    def model_with(bf16_frequencies: bool) -> AlpamayoModel:
+        config = ModelConfig.load(path.parent / settings["model"], path.parent / "tokenizer")
+        return AlpamayoModel.load(config, torch.device("cpu"), torch.float32, bf16_frequencies)
+
+    with np.load(path) as file:
+        keys = file.files
+    for name, case in settings["cases"].items():
+        wanted = [key for key in keys if key.startswith(f"{name}/")]
+        yield Case(f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, wanted, case, model_with))
+
+
+def _check(
+    name: str, path: Path, keys: Sequence[str], settings: Mapping[str, Any], model_with: ModelWith
+) -> Iterator[CaseResult]:
+    if settings.get("autocast_bf16"):
+        yield not_supported(name, "it was recorded under autocast in bfloat16")
+        return
+    with np.load(path) as file:
+        arrays = {key.partition("/")[2]: file[key] for key in keys}
+    model = model_with(_is_rounded(arrays["freqs_used"]))
+    if settings["constants"] == "bf16-rounded":  # of the action space; freqs_used speaks for itself
+        model = replace(model, action_space=UnicycleActionSpace(model.action_space.config, bf16_constants=True))
+    with torch.inference_mode():
+        yield from _Run(name, arrays, settings, model).results()
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One case, run again."""
+
+    name: str
+    arrays: Arrays
+    settings: Mapping[str, Any]
+    model: AlpamayoModel
+
+    def results(self) -> Iterator[CaseResult]:
+        """Every comparison, in the order of the computation."""
+        yield from self._constants()
+        yield from self._inputs()
+        features = self._features()
+        yield from self._image_features(features)
+        prompts = self._prompts(features)
+        batch = batch_prompts(prompts, [features] * len(prompts), self.vocabulary.pad, self.model.device)
+        yield from self._prompt_arrays(prompts, batch)
+
+        samples, generated = self.settings["num_traj_samples"], self.settings["generated"]
+        rows = [row for row in range(len(prompts)) for _ in range(samples)]
+        prompt_cache = KVCache(self.model.backbone.layers, batch.length)
+        logits = self.model.backbone.read(batch, prompt_cache)
+        tokens_and_room = batch.length + generated + self.model.config.action_space.n_waypoints
+        kv = prompt_cache.branch(rows, batch.length, tokens_and_room)
+        batch = replace(
+            batch,
+            attention=None if batch.attention is None else batch.attention[rows],
+            padding=tuple(batch.padding[row] for row in rows),
+            rope_deltas=tuple(batch.rope_deltas[row] for row in rows),
+        )
+        writer = _Writer(self.settings, self.vocabulary, len(rows))
+        write(self.model.backbone, batch, kv, logits[rows], writer)
+        yield from self._reasoning_arrays(batch, rows, prompts, writer, kv)
+        if "x0_noise" in self.arrays:
+            yield from self._flow_arrays(batch, rows, prompts, writer, kv)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's."""
+        return self.model.vocabulary
+
+    @cached_property
+    def frames(self) -> np.ndarray:
+        """uint8 [images, 3, H, W]."""
+        height, width = self.settings["image_hw"]
+        k = self.settings["frames_recipe_k"]
+        return np.stack([recipe_image(height, width, f, k) for f in range(self.settings["n_images"])])
+
+    def _constants(self) -> Iterator[CaseResult]:
+        config = self.model.action_space.config
+        used = [config.accel_mean, config.accel_std, config.curvature_mean, config.curvature_std]
+        for key, values in (
+            ("constants_used", torch.tensor(used)),
+            ("freqs_used", self.model.network.action_in_proj.frequencies),
+        ):
+            if key in self.arrays:
+                yield close(f"{self.name}/{key}", values / self.arrays[key], np.ones(len(values)), CONSTANT_TOLERANCE)
+
+    def _inputs(self) -> Iterator[CaseResult]:
+        if "frames_corner" in self.arrays:
+            yield equal(f"{self.name}/frames_corner", self.frames[:, :, :4, :6], self.arrays["frames_corner"])
+        if "frames_sha256" in self.settings:
+            digest = hashlib.sha256(self.frames.tobytes()).hexdigest()
+            yield same_text(f"{self.name}/frames_sha256", digest, self.settings["frames_sha256"])
+
+    @cached_property
+    def patches(self) -> Any:
+        """What the vision tower is given."""
+        config = replace(
+            self.model.config.images,
+            min_pixels=self.settings["min_pixels"],
+            max_pixels=self.settings["max_pixels"],
+        )
+        return preprocess([frame.transpose(1, 2, 0) for frame in self.frames], config, self.model.device)
+
+    def _features(self) -> list[ImageFeatures]:
+        return self.model.backbone.encode(self.patches)
+
+    def _image_features(self, features: Sequence[ImageFeatures]) -> Iterator[CaseResult]:
+        repeats = len(self.arrays["image_grid_thw"]) // len(features)
+        grids = self.patches.grid_thw.repeat(repeats, 1)
+        yield equal(f"{self.name}/image_grid_thw", grids, self.arrays["image_grid_thw"])
+        if "pixel_values_rows_0_1_last" in self.arrays:
+            rows = self.patches.pixel_values[[0, 1, -1]]
+            recorded = self.arrays["pixel_values_rows_0_1_last"]
+            yield close(f"{self.name}/pixel_values_rows_0_1_last", rows, recorded, PIXEL_TOLERANCE)
+        embeddings = torch.cat([image.embeddings for image in features])
+        deepstack = torch.cat([image.deepstack for image in features], 1)
+        for key, values in (("image_embeds", embeddings), ("deepstack_embeds", deepstack)):
+            if key in self.arrays:
+                recorded = self.arrays[key]
+                yield close(f"{self.name}/{key}", _as_stored(values, recorded), recorded, HIDDEN_TOLERANCE)
+
+    def _prompts(self, features: Sequence[ImageFeatures]) -> list[Prompt]:
+        """One per row of the batch, with the history's placeholders."""
+        counts = [len(image.embeddings) for image in features]
+        cameras = self.settings["cameras"]
+        if cameras is not None:
+            cameras = [camera for camera in cameras for _ in range(len(counts) // len(cameras))]
+        if self.settings["question"] is not None:
+            return [build_question_prompt(self.vocabulary, counts, self.settings["question"], cameras)]
+        texts = self.settings["nav_text"]
+        texts = texts if isinstance(texts, list) else [texts] * len(self.arrays["prompt_ids"])
+        places = self.model.config.history_tokens
+        prompts = [build_driving_prompt(self.vocabulary, counts, places, cameras, text) for text in texts]
+        bins = HistoryTokenizer(self.model.config.history).encode(torch.from_numpy(self.arrays["hist_xyz"][:, 0]))
+        ids = (bins + self.vocabulary.history_ids.start).tolist()
+        return [prompt.with_history(row) for prompt, row in zip(prompts, ids, strict=True)]
+
+    def _prompt_arrays(self, prompts: Sequence[Prompt], batch: PromptBatch) -> Iterator[CaseResult]:
+        fused = batch.token_ids
+        unfused = fused.clone()
+        for row, (prompt, empty) in enumerate(zip(prompts, batch.padding, strict=True)):
+            unfused[row, empty + prompt.history.start : empty + prompt.history.stop] = self._placeholder
+        attention = torch.ones_like(fused) if batch.attention is None else batch.attention
+        samples = self.settings["num_traj_samples"]
+        deltas = torch.tensor(batch.rope_deltas).repeat_interleave(samples)[:, None]
+        computed: dict[str, Tensor] = {
+            "prompt_ids": unfused,
+            "fused_prompt_ids": fused,
+            "attention_mask": attention,
+            "prompt_position_ids": batch.positions,
+            "rope_deltas": deltas,
+        }
+        if "history_token_bins" in self.arrays:
+            history = [
+                fused[row, fused.shape[1] - len(p) :][p.history.start : p.history.stop] for row, p in enumerate(prompts)
+            ]
+            computed["history_token_bins"] = torch.stack(history) - self.vocabulary.history_ids.start
+        for key, values in computed.items():
+            if key in self.arrays:
+                yield equal(f"{self.name}/{key}", values, self.arrays[key])
+
+    @property
+    def _placeholder(self) -> int:
+        return self.vocabulary.history_placeholder
+
+    def _reasoning_arrays(
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: _Writer, kv: KVCache
+    ) -> Iterator[CaseResult]:
+        sequences = torch.cat((batch.token_ids[list(rows)], torch.tensor(writer.rows)), 1)
+        yield equal(f"{self.name}/sequences_raw", sequences, self.arrays["sequences_raw"])
+        yield equal(f"{self.name}/kv_len", kv.length, self.settings["kv_len"])
+        logits = torch.stack(writer.logits, 1)
+        if "logits_top_ids" in self.arrays:
+            recorded = torch.from_numpy(self.arrays["logits_top_values"])
+            ids = torch.from_numpy(self.arrays["logits_top_ids"]).long()
+            yield close(f"{self.name}/logits_top_ids", logits.gather(-1, ids), recorded, HIDDEN_TOLERANCE)
+            top = logits.topk(ids.shape[-1]).values
+            yield close(f"{self.name}/logits_top_values", top, recorded, HIDDEN_TOLERANCE)
+        if "logits_step0_every97" in self.arrays:
+            recorded_logits = self.arrays["logits_step0_every97"]
+            yield close(f"{self.name}/logits_step0_every97", logits[:, 0, ::97], recorded_logits, HIDDEN_TOLERANCE)
+        yield from self._kv_arrays("kv", kv, None)
+        texts = {key: np.ravel(np.array(value)).tolist() for key, value in self.settings.get("text", {}).items()}
+        for component, expected in texts.items():
+            for row, text in enumerate(expected):
+                actual = self.vocabulary.text_between(
+                    [*prompts[rows[row]].token_ids, *writer.up_to_end(row)], component
+                )
+                yield same_text(f"{self.name}/text/{component}/{row}", actual, text)
+
+    def _kv_arrays(self, kind: str, kv: KVCache, ends: Sequence[int] | None) -> Iterator[CaseResult]:
+        """Compare keys and values; from a row's end on, columns that nobody reads are left out."""
+        for index in range(len(kv)):
+            for part, values in zip(("key", "value"), kv.written(index), strict=True):
+                key = f"{kind}_{part}_layer{index}"
+                if key in self.arrays:
+                    recorded = torch.from_numpy(self.arrays[key])
+                    ours = values[:, :, values.shape[2] - recorded.shape[2] :]
+                    if ends is not None:
+                        unread = torch.arange(ours.shape[2]) >= torch.tensor(ends)[:, None]
+                        unread = unread[:, None, :, None]
+                        ours, recorded = ours.masked_fill(unread, 0), recorded.masked_fill(unread, 0)
+                    yield close(f"{self.name}/{key}", ours, recorded, HIDDEN_TOLERANCE)
+
+    def _flow_arrays(
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: _Writer, kv: KVCache
+    ) -> Iterator[CaseResult]:
+        written = [writer.up_to_end(row) for row in range(len(rows))]
+        ends = [batch.length + len(tokens) for tokens in written]
+        prefix = kv.prefix(ends, batch.padding, batch.rope_deltas)
+        prefixes = {"guided": prefix}
+        if self.settings["guidance_alpha"] is not None:
+            prompt = prompts[0]
+            padded = [[*tokens, *[self.vocabulary.pad] * (len(writer.rows[0]) - len(tokens))] for tokens in written]
+            unguided = read_without_route(self.model, prompt, batch, kv, padded, 1)
+            shorter = [end - len(prompt.route) for end in ends]
+            yield equal(f"{self.name}/kv_len_unguided", unguided.length, self.settings["kv_len_unguided"])
+            yield from self._kv_arrays("unguided_kv", unguided, shorter)
+            prefixes["unguided"] = unguided.prefix(shorter, batch.padding, batch.rope_deltas)
+        velocities = {kind: self.model.velocity(prefix, 1) for kind, prefix in prefixes.items()}
+        for kind, prefix in prefixes.items():
+            yield from self._expert_arrays(kind, prefix)
+            yield from self._velocity_arrays(kind, velocities[kind])
+
+        velocity = velocities["guided"]
+        alpha = self.settings["guidance_alpha"]
+        if alpha is not None:
+            velocity = lambda x, t: mix_velocities(velocities["unguided"](x, t), velocities["guided"](x, t), alpha)  # noqa: E731
+        more = self.settings["diffusion_kwargs"]
+        steps = more.get("inference_step", self.model.config.flow.num_inference_steps)
+        noise = torch.from_numpy(self.arrays["x0_noise"])
+        flow = integrate(velocity, noise, steps, more.get("temperature", 1.0))
+        yield close(f"{self.name}/times", flow.times, self.arrays["times"], PIXEL_TOLERANCE)
+        yield close(f"{self.name}/states", flow.states, self.arrays["states"], STATE_TOLERANCE)
+        yield close(f"{self.name}/action", flow.actions, self.arrays["action"], STATE_TOLERANCE)
+        yield from self._path_arrays(flow.actions, rows)
+
+    def _expert_arrays(self, kind: str, prefix: Prefix) -> Iterator[CaseResult]:
+        waypoints = self.model.config.action_space.n_waypoints
+        batch = len(prefix.first_position)
+        blocked = torch.zeros(batch, prefix.length + waypoints, dtype=torch.bool)
+        if prefix.blocked is not None:
+            blocked[:, : prefix.length] = prefix.blocked
+        positions = (prefix.first_position[:, None] + torch.arange(waypoints)).expand(3, -1, -1)
+        yield equal(f"{self.name}/expert_position_ids_{kind}", positions, self.arrays[f"expert_position_ids_{kind}"])
+        yield equal(f"{self.name}/expert_mask_blocked_{kind}", blocked, self.arrays[f"expert_mask_blocked_{kind}"])
+        network = self.model.network
+        embeddings = network.action_in_proj(torch.from_numpy(self.arrays["states"][0]), torch.zeros(batch, 1, 1))
+        hidden = network.expert(embeddings, network.expert.read(prefix, 1, waypoints))
+        for key, values in (("embeds", embeddings), ("last_hidden", hidden)):
+            recorded = self.arrays[f"expert_step0_{key}_{kind}"]
+            yield close(f"{self.name}/expert_step0_{key}_{kind}", values, recorded, VELOCITY_TOLERANCE)
+
+    def _velocity_arrays(self, kind: str, velocity: Callable[[Tensor, Tensor], Tensor]) -> Iterator[CaseResult]:
+        states, times = torch.from_numpy(self.arrays["states"]), torch.from_numpy(self.arrays["times"])
+        recorded = self.arrays[f"velocities_{kind}"]
+        ours = [velocity(states[step], times[step].expand(states.shape[1], 1, 1)) for step in range(len(recorded))]
+        yield close(f"{self.name}/velocities_{kind}", torch.stack(ours), recorded, VELOCITY_TOLERANCE)
+
+    def _path_arrays(self, actions: Tensor, rows: Sequence[int]) -> Iterator[CaseResult]:
+        history = [torch.from_numpy(self.arrays[key][:, 0]) for key in ("hist_xyz", "hist_rot")]
+        v0 = self.model.action_space.estimate_v0(*history)
+        yield close(f"{self.name}/v0", v0, self.arrays["v0"], SPEED_TOLERANCE)
+        index = list(rows)
+        path = self.model.action_space.actions_to_trajectory(actions, history[0][index], history[1][index])
+        xyz, rotation = self.arrays["pred_xyz"], self.arrays["pred_rot"]
+        yield close(f"{self.name}/pred_xyz", path.xyz.reshape(xyz.shape), xyz, XYZ_TOLERANCE)
+        yield close(f"{self.name}/pred_rot", path.rotation.reshape(rotation.shape), rotation, ROTATION_TOLERANCE)
+
+
+def _as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
+    """Features [..., T, H] as a file stores them: a copy per sample, or every so many-th token of a long prompt."""
+    ours, theirs = values.shape[-2], recorded.shape[-2]
+    if theirs >= ours:
+        return torch.cat([values] * (theirs // ours), -2)
+    return values[..., :: ours // theirs, :]
+
+
+def _is_rounded(frequencies: np.ndarray) -> bool:
+    """Whether bfloat16 holds these numbers exactly."""
+    exact = torch.from_numpy(frequencies)
+    return torch.equal(exact.bfloat16().float(), exact)
+
+
+class _Writer:
+    """Chooses tokens as the recording did: by its plan or greedily, with NVIDIA's rules of stopping.
+
+    Its code stops one token after the last row has written `<|traj_future_start|>`; that token is never read.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], vocabulary: Vocabulary, rows: int) -> None:
+        self.rows: list[list[int]] = [[] for _ in range(rows)]
+        self.logits: list[Tensor] = []  # [rows, V] of every token
+        self._plan = settings["forced_plan"]
+        self._asks = settings["question"] is not None
+        self._limit = settings["max_new_tokens"]
+        self._vocabulary = vocabulary
+
+    def __call__(self, logits: Tensor) -> list[int] | None:
+        """The next token of every row; None after the last."""
+        self.logits.append(logits.clone())
+        done = self._vocabulary.future_start
+        finished = not self._asks and all(done in row for row in self.rows)
+        tokens = [self._next(index, logits[index]) for index in range(len(self.rows))]
+        for row, token in zip(self.rows, tokens, strict=True):
+            row.append(token)
+        ended = all(self._vocabulary.turn_end in row for row in self.rows)
+        return None if finished or ended or len(self.rows[0]) == self._limit else tokens
+
+    def up_to_end(self, row: int) -> list[int]:
+        """What a row wrote up to `<|traj_future_start|>`, or everything."""
+        tokens = self.rows[row]
+        end = self._vocabulary.future_start
+        return tokens[: tokens.index(end) + 1] if end in tokens else tokens
+
+    def _next(self, index: int, logits: Tensor) -> int:
+        row, step = self.rows[index], len(self.rows[index])
+        if self._vocabulary.turn_end in row:
+            return self._vocabulary.pad
+        if self._plan is None:
+            if not self._asks:
+                ids = self._vocabulary.trajectory_ids
+                logits = logits.clone()
+                logits[ids.start : ids.stop] = -torch.inf
+            return int(logits.argmax())
+        plan = self._plan[index]
+        return int(plan[step]) if step < len(plan) else 1000 + 37 * step + 11 * index
+
+
+END_TO_END = Checker("end_to_end_*.npz", _cases)

@@ -33,9 +33,9 @@ class Parameter:
         if kind is None:
             return f"a list of {self.length} numbers"
         if self.low is not None and self.high is not None:
-            return f"{kind} from {self.low:g} to {self.high:g}"
+            return f"{kind} from {self.low:.10g} to {self.high:.10g}"
         if self.low is not None:
-            return f"{kind} of at least {self.low:g}"
+            return f"{kind} of at least {self.low:.10g}"
         return kind
 
     def check(self, value: Any) -> Value:

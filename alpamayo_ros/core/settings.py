@@ -168,7 +168,6 @@ class OutputSettings:
         5, "After this many skips in a row one empty Trajectory with the reason is sent.", low=1, high=1000
     )
     valid_for: float = declare(2.0, "A trajectory's valid_until is t0 plus this, s.", low=0.1, high=6.4)
-    autoware_trajectory: bool = declare(False, "Also publish autoware_planning_msgs/Trajectory.")
 
 
 @dataclass(frozen=True)

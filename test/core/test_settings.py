@@ -1,10 +1,13 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from alpamayo_ros.core.settings import flatten, parameters, parse_settings, tick_seed
-from alpamayo_ros.core.types import ConfigurationError, SamplingOptions
+from alpamayo_ros.core.types import ConfigurationError, SamplingOptions, SkipReason
 
+ROOT = Path(__file__).parents[2]
 FRONT = {"cameras.front_wide.topic": "/front"}
 
 
@@ -147,3 +150,27 @@ def test_a_ticks_seed_depends_on_the_parameter_and_on_t0_alone():
 def test_nested_names_become_dotted_ones():
     nested = {"cameras": {"front_wide": {"topic": "/front"}}, "rate_hz": 5, "odometry": {"child_to_base": [0, 0]}}
     assert flatten(nested) == {"cameras.front_wide.topic": "/front", "rate_hz": 5, "odometry.child_to_base": [0, 0]}
+
+
+def test_the_documentation_lists_every_parameter_with_what_is_allowed():
+    _, table = (ROOT / "docs" / "node.md").read_text().split("## Parameters")
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    for name, parameter in parameters(["<name>"]).items():
+        row = next((line for line in rows if line.startswith(f"| `{name}` ")), "")
+        assert f"| {parameter.allowed} |" in row, name
+        assert row.endswith(f"| {parameter.description} |"), name
+        assert ("| live |" in row) == parameter.dynamic, name
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_rig_file_can_be_used_as_it_is(file):
+    settings = parse_settings(flatten(yaml.safe_load(file.read_text())["/**"]["ros__parameters"]))
+    assert settings.builder_config().anchor == settings.anchor
+    assert "docs/node.md" in file.read_text()
+
+
+def test_the_documentation_explains_every_skip_reason_in_the_order_in_which_they_are_reported():
+    _, table = (ROOT / "docs" / "node.md").read_text().split("## Skip reasons")
+    table, _ = table.split("## Parameters")
+    listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert listed == [reason.value for reason in SkipReason]

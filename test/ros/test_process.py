@@ -11,17 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RIG = ROOT / "config" / "front_only.yaml"
-SLOW_NODE = """
+HANGING_NODE = """
 import sys, time
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.ros.process import run
 
-class Slow(NullEngine):
+class Hanging(NullEngine):
     def warm_up(self):
-        print("warming up", flush=True)
-        time.sleep(float(sys.argv.pop()))
+        self.hang("loading")
 
-sys.exit(run(make_engine=lambda settings: Slow()))
+    def predict(self, observation, options):
+        self.hang("predicting")
+
+    def hang(self, stage):
+        print(stage, flush=True)
+        if stage == sys.argv[1]:
+            time.sleep(60)
+
+sys.exit(run(sys.argv[:1] + sys.argv[2:], lambda settings: Hanging()))
 """
 
 
@@ -69,9 +76,14 @@ def test_a_signal_ends_it_in_order(ros_domain, number, arguments, said):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_loading_ends_it_within_five_seconds(ros_domain, number):
-    process = start("--params-file", str(RIG), "--", "60", program=("-c", SLOW_NODE))
-    output_until(process, "warming up")
+@pytest.mark.parametrize("stage", ["loading", "predicting"])
+def test_a_signal_ends_it_within_five_seconds_although_the_engine_hangs(ros_domain, live, number, stage):
+    process = start("--params-file", str(RIG), program=("-c", HANGING_NODE, stage))
+    if stage == "predicting":
+        output_until(process, "ready after")
+        driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/alpamayo/input/odometry")
+        driver.play_in_real_time(seconds=2.5)
+    output_until(process, stage)
     code, rest, seconds = end(process, number)
     assert (code, "Traceback" in rest) == (0, False), rest
     assert seconds < 5

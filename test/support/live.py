@@ -72,6 +72,7 @@ class Driver(Node):
         self,
         context: Context,
         topics: Mapping[str, str] | None = None,
+        odometry: str = "/odometry",
         speed: float = 10.0,
         reliability: ReliabilityPolicy = ReliabilityPolicy.RELIABLE,
     ) -> None:
@@ -83,7 +84,7 @@ class Driver(Node):
             name: self.create_publisher(CompressedImage, topic, qos)
             for name, topic in (topics or {"front_wide": "/front"}).items()
         }
-        self.odometry = self.create_publisher(Odometry, "/odometry", qos)
+        self.odometry = self.create_publisher(Odometry, odometry, qos)
         self.received: dict[str, list[Any]] = {name: [] for name in OUTPUTS}
         self.diagnostics: dict[str, DiagnosticStatus] = {}
         for name, kind in OUTPUTS.items():
@@ -110,6 +111,7 @@ class Driver(Node):
         message.header.frame_id = frame_id
         message.header.stamp = time_message(ns)
         message.pose.pose.position.x = pose.get("x", self.x(ns))
+        message.pose.pose.orientation.z = pose.get("z", 0.0)
         message.pose.pose.orientation.w = pose.get("w", 1.0)
         message.twist.twist.linear.x = self.speed
         self.odometry.publish(message)
@@ -132,6 +134,12 @@ class Driver(Node):
                 self.send_frame(ns, camera)
             time.sleep(0.008)  # not all at once: a frame must not wait for its pose for longer than wait_timeout
         return ns
+
+    def play_in_real_time(self, seconds: float) -> None:
+        """Drive on for so long, as fast as the clock: for a node that refuses stamps from the future."""
+        for _ in range(round(seconds * 10)):
+            self.play(seconds=0.0, start_ns=time.time_ns())
+            time.sleep(0.09)
 
     def wait_for(self, output: str, condition: Callable[[Any], Any] = lambda _: True, timeout: float = 8.0) -> Any:
         """The first message on that output that satisfies the condition, from those that came already on."""

@@ -125,7 +125,10 @@ class Backbone:
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Run the vision tower over images; each attends only to itself."""
         output = self._vlm.model.get_image_features(patches.pixel_values, patches.grid_thw, return_dict=True)
-        deepstack = [torch.stack(layers) for layers in zip(*output.deepstack_features, strict=True)]
+        # transformers before 5.19 leaves the images of a level joined; newer ones split them
+        levels = [each if isinstance(each, Tensor) else torch.cat(each) for each in output.deepstack_features]
+        split = [level.split(patches.token_counts) for level in levels]
+        deepstack = [torch.stack(of_image) for of_image in zip(*split, strict=True)]
         grids = patches.grid_thw.tolist()
         return [
             ImageFeatures(embeddings, deep, rows // self._merge, columns // self._merge)

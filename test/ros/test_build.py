@@ -32,6 +32,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a minute when nothing else runs
 @pytest.mark.parametrize("mode", [(), ("--symlink-install",)], ids=["copied", "symlinked"])
 def test_colcon_builds_and_installs_messages_python_launch_and_configuration(mode, tmp_path):
     if not (VENV / "bin" / "colcon").exists() or not (VENV / "share" / "ament_cmake").exists():

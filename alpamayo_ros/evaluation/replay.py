@@ -132,9 +132,9 @@ class Replay:
         except BadImageError as error:
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
         except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
-            logger.warning(
-                "the engine failed at t0 %d ns", observation.t0_ns, exc_info=not isinstance(error, EngineError)
-            )
+            self._drafts = ()  # they may be what it stumbled over
+            unforeseen = not isinstance(error, EngineError)
+            logger.warning("the engine failed at t0 %d ns: %s", observation.t0_ns, error, exc_info=unforeseen)
             text = f"{type(error).__name__}: {error}"
             return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, text))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)

@@ -57,7 +57,7 @@ def check_observation(observation: Observation) -> None:
         raise InvalidObservationError("the history does not end at the ego frame's origin")
 
 
-def check_prediction(observation: Observation, prediction: Prediction) -> Skip | None:
+def check_prediction(prediction: Prediction, observation: Observation) -> Skip | None:
     """The skip "bad_output" for a prediction that must not be published; None when nothing is wrong with it."""
     numbers = _fault(observation, prediction)
     if numbers is None:

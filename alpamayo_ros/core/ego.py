@@ -1,151 +1,264 @@
-"""Ego poses sorted by stamp, and the history of the ego frame: interpolated, and seen from the pose at t0."""
+"""The vehicle's poses, sorted by stamp, and its history in the frame of t0."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from alpamayo_ros.core.frames import Refusal
 from alpamayo_ros.core.rotation import matrix_from_quaternion
-from alpamayo_ros.core.stream import Entry, StampedStream
-from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose
-
-Stamps = NDArray[np.int64]
+from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose, SkipReason
 
 HISTORY_NS = (HISTORY_LENGTH - 1) * STEP_NS
-KEEP_NS = HISTORY_NS + 1_500_000_000
-CAPACITY = 2000
+KEPT_NS = 3_000_000_000  # one history length before the oldest t0 that may still run
+MAX_POSES = 4096  # whatever their stamps say
+
+# A step between two poses is a jump when it is longer by `max_odometry_jump` (in angle by JUMP_ANGLE) than half as much
+# again as the twist, or the step before, explains. The step before counts, because some sources send a twist of zeros.
+JUMP_ANGLE = 0.35  # rad
+JUMP_FACTOR = 1.5
+TOP_SPEED = 70.0  # m/s; a faster step explains nothing
+TOP_RATE = 3.0  # rad/s
+
 STANDSTILL_SPEED = 0.1  # m/s
+STANDSTILL_DISTANCE = 0.05  # m
+STANDSTILL_SPAN_NS = STEP_NS  # without a twist, standing still must have been seen for this long
+
+SPEED_WINDOW_NS = 500_000_000  # over which speed of poses and twist are compared
 
 
 @dataclass(frozen=True, eq=False)
-class History:
-    """The ego history of one t0."""
+class EgoHistory:
+    """What an Observation needs of the odometry."""
 
     xyz: Array  # [16, 3] m in ego
     rotation: Array  # [16, 3, 3]
-    pose: EgoPose  # at t0, in the odometry's frame
-    sources: tuple[Entry[EgoPose], ...]  # the poses it was made of
+    pose: EgoPose  # at t0
+    used: frozenset[int]  # stamps of the poses it was made from
+    padded: int  # how many of the oldest the first pose stands for
 
 
 @dataclass(frozen=True)
-class HistoryFault:
-    """Why there is no history for a t0."""
+class NoHistory:
+    """Why there is no history at t0: each reason with its numbers."""
 
-    kind: str  # "behind": no pose at or after t0 yet; "short": it begins too late; "gap": poses too far apart
-    numbers: dict[str, float]
+    reasons: Mapping[SkipReason, Mapping[str, Any]]
 
 
-class EgoBuffer(StampedStream[EgoPose]):
-    """The poses of the last seconds."""
+class EgoBuffer:
+    """Poses of base_link in the odometry's frame. Orientations are unit quaternions, all numbers finite."""
 
-    def __init__(self) -> None:
-        super().__init__(KEEP_NS, CAPACITY)
-        self.refusal: Refusal | None = None  # of its newest message, if that was refused
-        self.jump: Refusal | None = None  # the newest jump
-        self.jump_ns = 0  # when that was
+    def __init__(self, max_gap_ns: int, max_jump: float, standstill_padding: bool) -> None:
+        self._max_gap_ns = max_gap_ns
+        self._max_jump = max_jump
+        self._standstill_padding = standstill_padding
+        self._stamps: list[int] = []
+        self._poses: list[EgoPose] = []
+        self._speed = self._rate = 0.0  # of the newest step
+        self.jump: Mapping[str, Any] | None = None  # numbers of the last jump
+        self.jump_ns: int | None = None  # stamp of the first pose after it
 
-    def flush(self, reason: str) -> None:
-        """Remove everything, and forget what was noted."""
-        super().flush(reason)
-        self.refusal = self.jump = None
+    def __len__(self) -> int:
+        return len(self._poses)
 
-    def history(self, t0_ns: int, max_gap_ns: int, standstill_padding: bool) -> History | HistoryFault:
-        """The 16 poses from t0 - 1.5 s to t0, in ego.
+    def __contains__(self, stamp_ns: int) -> bool:
+        at = bisect_left(self._stamps, stamp_ns)
+        return self._stamps[at : at + 1] == [stamp_ns]
 
-        Positions are interpolated linearly and orientations along the shortest rotation (slerp), which is exact for a
-        constant velocity in the odometry's frame with a constant turn rate.
+    @property
+    def newest(self) -> EgoPose | None:
+        """The pose with the newest stamp."""
+        return self._poses[-1] if self._poses else None
 
-        Args:
-            t0_ns: time of the ego frame.
-            max_gap_ns: poses further apart are not interpolated between.
-            standstill_padding: whether, at standstill, the first pose stands for the missing older ones.
+    @property
+    def newest_ns(self) -> int | None:
+        """Its stamp."""
+        return self._stamps[-1] if self._stamps else None
+
+    def is_before_jump(self, stamp_ns: int) -> bool:
+        """Whether a pose of this stamp belongs to the history that a jump has ended."""
+        return self.jump_ns is not None and stamp_ns < self.jump_ns
+
+    def add(self, pose: EgoPose) -> tuple[list[int], list[int]]:
+        """Sort a pose in, of a stamp that is not held.
+
+        Returns:
+            The stamps of the poses that leave because they are old, and of those that a jump drops.
         """
-        oldest, newest = self.oldest, self.newest
-        if newest is None or oldest is None or newest.stamp_ns < t0_ns:
-            behind_s = 0.0 if newest is None else (t0_ns - newest.stamp_ns) * 1e-9
-            return HistoryFault("behind", {"newest_before_t0_s": round(behind_s, 3)})
-        wanted: Stamps = t0_ns - HISTORY_NS + np.arange(HISTORY_LENGTH, dtype=np.int64) * STEP_NS
-        if oldest.stamp_ns > wanted[0]:
-            covered_s = (t0_ns - oldest.stamp_ns) * 1e-9
-            if oldest.stamp_ns > t0_ns or not (standstill_padding and self._stands_still(t0_ns)):
-                return HistoryFault("short", {"covered_s": round(covered_s, 3), "needed_s": HISTORY_NS * 1e-9})
-            wanted = np.maximum(wanted, oldest.stamp_ns)
-        return self._interpolate(wanted, max_gap_ns)
+        jumped: list[int] = []
+        at = bisect_left(self._stamps, pose.stamp_ns)
+        if at and at == len(self._stamps) and self._is_jump(self._poses[-1], pose):
+            jumped = self._stamps
+            self._stamps, self._poses, at = [], [], 0
+        self._stamps.insert(at, pose.stamp_ns)
+        self._poses.insert(at, pose)
+        old = max(bisect_left(self._stamps, self._stamps[-1] - KEPT_NS), len(self._stamps) - MAX_POSES)
+        left = self._stamps[:old]
+        del self._stamps[:old], self._poses[:old]
+        return left, jumped
+
+    def clear(self) -> list[int]:
+        """Forget all; returns the stamps that were held."""
+        held = self._stamps
+        self.__init__(self._max_gap_ns, self._max_jump, self._standstill_padding)  # type: ignore[misc]
+        return held
 
     def interpolated(self, stamp_ns: int) -> EgoPose | None:
-        """The pose at a time between two stored ones; None outside."""
-        history = self._interpolate(np.array([stamp_ns], dtype=np.int64), KEEP_NS) if self._covers(stamp_ns) else None
-        return history.pose if isinstance(history, History) else None
+        """The pose at a time between two held ones; None outside."""
+        if not self._stamps or not self._stamps[0] <= stamp_ns <= self._stamps[-1]:
+            return None
+        after = bisect_left(self._stamps, stamp_ns)
+        before = after if self._stamps[after] == stamp_ns else after - 1
+        position, orientation = self._interpolate([stamp_ns], [before], [after])
+        return self._pose_at(stamp_ns, before, after, position[0], orientation[0])
 
-    def _covers(self, stamp_ns: int) -> bool:
-        return bool(len(self)) and self.entry(0).stamp_ns <= stamp_ns <= self.entry(len(self) - 1).stamp_ns
+    def history(self, t0_ns: int) -> EgoHistory | NoHistory:
+        """The poses at t0-1.5 s .. t0 in the frame of the one at t0.
 
-    def _interpolate(self, wanted: Stamps, max_gap_ns: int) -> History | HistoryFault:
-        first = max(self.index_at_or_after(int(wanted[0])) - 1, 0)
-        last = min(self.index_at_or_after(int(wanted[-1])) + 1, len(self))
-        entries = [self.entry(index) for index in range(first, last)]
-        stamps = np.array([each.stamp_ns for each in entries], dtype=np.int64)
-        right = np.searchsorted(stamps, wanted)
-        exact = stamps[right] == wanted
-        left = np.where(exact, right, right - 1)
-        gaps = stamps[right] - stamps[left]
-        if (gaps > max_gap_ns).any():
-            widest = int(gaps.argmax())
-            before_t0_s = (wanted[-1] - wanted[widest]) * 1e-9
-            return HistoryFault("gap", {"gap_s": round(gaps[widest] * 1e-9, 3), "before_t0_s": round(before_t0_s, 3)})
-        part = np.where(exact, 0.0, (wanted - stamps[left]) / np.maximum(gaps, 1))
-        positions = np.array([each.item.position for each in entries])
-        orientations = np.array([each.item.orientation for each in entries])
-        position = positions[left] + part[:, None] * (positions[right] - positions[left])
-        orientation = slerp(orientations[left], orientations[right], part)
-        world_from_ego = matrix_from_quaternion(orientation)
-        ego_from_world = world_from_ego[-1].T
-        xyz = (position - position[-1]) @ ego_from_world.T
-        rotation = ego_from_world @ world_from_ego
-        xyz[-1], rotation[-1] = 0.0, np.eye(3)  # without rounding
-        nearest = entries[int(left[-1])].item, entries[int(right[-1])].item
-        pose = EgoPose(
-            int(wanted[-1]),
-            position[-1],
-            orientation[-1],
-            _blend(nearest[0].linear_velocity, nearest[1].linear_velocity, float(part[-1])),
-            _blend(nearest[0].angular_velocity, nearest[1].angular_velocity, float(part[-1])),
+        Positions are interpolated linearly, orientations by slerp: exact for a constant velocity in the odometry's
+        frame and a constant rate of turn; otherwise off by at most a * gap^2 / 8 (a: acceleration, centripetal too).
+        """
+        wanted = [t0_ns - k * STEP_NS for k in reversed(range(HISTORY_LENGTH))]
+        reasons = self._missing(wanted)
+        if reasons:
+            return NoHistory(reasons)
+        first = self._stamps[0]
+        padded = bisect_left(wanted, first)
+        stamps = [max(stamp, first) for stamp in wanted]
+        after = [bisect_left(self._stamps, stamp) for stamp in stamps]
+        before = [i if self._stamps[i] == stamp else i - 1 for i, stamp in zip(after, stamps, strict=True)]
+        position, orientation = self._interpolate(stamps, before, after)
+        world_from_vehicle = matrix_from_quaternion(orientation)
+        vehicle_from_world = world_from_vehicle[-1].T
+        rotation = vehicle_from_world @ world_from_vehicle
+        rotation[-1] = np.eye(3)
+        return EgoHistory(
+            xyz=(position - position[-1]) @ vehicle_from_world.T,
+            rotation=rotation,
+            pose=self._pose_at(t0_ns, before[-1], after[-1], position[-1], orientation[-1]),
+            used=frozenset(self._stamps[i] for i in {*before, *after}),
+            padded=padded,
         )
-        touched = sorted({*left.tolist(), *right.tolist()})
-        return History(xyz, rotation, pose, tuple(entries[index] for index in touched))
 
-    def _stands_still(self, t0_ns: int) -> bool:
-        """Whether the vehicle did not move from the first pose until t0."""
-        entries = [each for each in self if each.stamp_ns <= t0_ns] or list(self)[:1]
-        positions = np.array([each.item.position for each in entries])
-        speeds = [float(np.linalg.norm(v)) for each in entries if (v := each.item.linear_velocity) is not None]
-        moved = float(np.linalg.norm(positions - positions[0], axis=-1).max())
-        seconds = max((entries[-1].stamp_ns - entries[0].stamp_ns) * 1e-9, 0.1)
-        return moved <= STANDSTILL_SPEED * max(seconds, 1.0) and max(speeds, default=0.0) <= STANDSTILL_SPEED
+    def speed_error(self) -> float:
+        """How far the twist is from the velocity that the newest poses show, m/s; NaN when it can't be told."""
+        if len(self._stamps) < 2:
+            return math.nan
+        at = bisect_left(self._stamps, self._stamps[-1] - SPEED_WINDOW_NS)
+        first, last = self._poses[at], self._poses[-1]
+        middle = self._poses[(at + len(self._poses) - 1) // 2]
+        span = (last.stamp_ns - first.stamp_ns) * 1e-9
+        if middle.linear_velocity is None or span < 0.1:
+            return math.nan
+        moved = matrix_from_quaternion(middle.orientation).T @ (last.position - first.position)
+        return float(np.linalg.norm(moved / span - middle.linear_velocity))
+
+    def _missing(self, wanted: Sequence[int]) -> dict[SkipReason, Mapping[str, Any]]:
+        """Why the stamps can't be interpolated."""
+        t0_ns, stamps = wanted[-1], self._stamps
+        newest = stamps[-1] if stamps else None
+        if newest is None or newest < t0_ns or stamps[0] > t0_ns:
+            reasons = self._after_jump(wanted)
+            if newest is not None and newest < t0_ns:
+                behind = round((t0_ns - newest) * 1e-9, 6)
+                reasons[SkipReason.ODOMETRY_GAP] = {"behind_t0_s": behind}
+            else:
+                short = None if newest is None else round((stamps[0] - t0_ns) * 1e-9, 6)
+                reasons[SkipReason.EGO_HISTORY_SHORT] = {"first_pose_after_t0_s": short}
+            return reasons
+        reasons = {}
+        padded = stamps[0] > wanted[0]
+        if padded and not (self._standstill_padding and self._stands_until(t0_ns)):
+            reasons = self._after_jump(wanted)
+            length = round((t0_ns - stamps[0]) * 1e-9, 6)
+            reasons[SkipReason.EGO_HISTORY_SHORT] = {"length_s": length, "needed_s": HISTORY_NS * 1e-9}
+        gap = max((self._gap_around(stamp) for stamp in wanted if stamp >= stamps[0]), default=0)
+        if gap > self._max_gap_ns:
+            numbers = {"gap_s": round(gap * 1e-9, 6), "max_odometry_gap": self._max_gap_ns * 1e-9}
+            reasons[SkipReason.ODOMETRY_GAP] = numbers
+        return reasons
+
+    def _after_jump(self, wanted: Sequence[int]) -> dict[SkipReason, Mapping[str, Any]]:
+        if self.jump is not None and self.is_before_jump(wanted[0]):
+            return {SkipReason.ODOMETRY_JUMP: self.jump}
+        return {}
+
+    def _gap_around(self, stamp_ns: int) -> int:
+        at = bisect_left(self._stamps, stamp_ns)
+        return 0 if self._stamps[at] == stamp_ns else self._stamps[at] - self._stamps[at - 1]
+
+    def _stands_until(self, t0_ns: int) -> bool:
+        """Whether the vehicle has stood still from the first pose to t0, as far as can be seen."""
+        poses = self._poses[: bisect_left(self._stamps, t0_ns) + 1]
+        first = poses[0]
+        if any(math.dist(pose.position, first.position) > STANDSTILL_DISTANCE for pose in poses):
+            return False
+        speeds = [float(np.linalg.norm(p.linear_velocity)) for p in poses if p.linear_velocity is not None]
+        if speeds:
+            return max(speeds) <= STANDSTILL_SPEED
+        return t0_ns - first.stamp_ns >= STANDSTILL_SPAN_NS
+
+    def _interpolate(self, stamps: Sequence[int], before: Sequence[int], after: Sequence[int]) -> tuple[Array, Array]:
+        """Positions [n, 3] and unit quaternions [n, 4] at stamps between poses."""
+        start = np.array([self._stamps[i] for i in before])
+        span = np.array([self._stamps[i] for i in after]) - start
+        fraction = ((np.array(stamps) - start) / np.maximum(span, 1))[:, None]
+        a, b = ([self._poses[i] for i in side] for side in (before, after))
+        p0, p1 = (np.array([pose.position for pose in side]) for side in (a, b))
+        q0, q1 = (np.array([pose.orientation for pose in side]) for side in (a, b))
+        return p0 + fraction * (p1 - p0), slerp(q0, q1, fraction)
+
+    def _pose_at(self, stamp_ns: int, before: int, after: int, position: Array, orientation: Array) -> EgoPose:
+        a, b = self._poses[before], self._poses[after]
+        fraction = (stamp_ns - a.stamp_ns) / max(b.stamp_ns - a.stamp_ns, 1)
+        linear, angular = (
+            None if x is None or y is None else x + fraction * (y - x)
+            for x, y in ((a.linear_velocity, b.linear_velocity), (a.angular_velocity, b.angular_velocity))
+        )
+        return EgoPose(stamp_ns, position, orientation, linear, angular)
+
+    def _is_jump(self, last: EgoPose, pose: EgoPose) -> bool:
+        seconds = (pose.stamp_ns - last.stamp_ns) * 1e-9
+        distance = math.dist(last.position, pose.position)
+        angle = 2 * math.acos(min(abs(float(last.orientation @ pose.orientation)), 1.0))
+        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed)
+        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate)
+        if last.linear_velocity is None and pose.linear_velocity is None and len(self._poses) == 1:
+            speed, rate = TOP_SPEED, TOP_RATE  # nothing says yet how it moves
+        self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
+        far = distance > self._max_jump + JUMP_FACTOR * speed * seconds
+        turned = angle > JUMP_ANGLE + JUMP_FACTOR * rate * seconds
+        if not (far or turned):
+            return False
+        self.jump_ns = pose.stamp_ns
+        self.jump = {
+            "distance_m": round(distance, 3),
+            "angle_rad": round(angle, 3),
+            "seconds": round(seconds, 6),
+            "explained_m": round(JUMP_FACTOR * speed * seconds, 3),
+            "explained_rad": round(JUMP_FACTOR * rate * seconds, 3),
+        }
+        return True
 
 
-def slerp(first: Array, second: Array, part: Array) -> Array:
-    """Unit quaternions [N, 4] on the shortest way from `first` to `second` at `part` [N] of it.
-
-    Shoemake, Animating rotation with quaternion curves, SIGGRAPH 1985.
-    """
-    cosine = (first * second).sum(-1)
-    second = np.where(cosine[:, None] < 0, -second, second)
-    # not arccos, which can't tell small angles from zero
-    angle = 2 * np.arctan2(np.linalg.norm(first - second, axis=-1), np.linalg.norm(first + second, axis=-1))
-    near = angle < 1e-6  # linear there: the difference is below rounding
-    sine = np.where(near, 1.0, np.sin(angle))
-    from_first = np.where(near, 1 - part, np.sin((1 - part) * angle) / sine)
-    from_second = np.where(near, part, np.sin(part * angle) / sine)
-    blended = from_first[:, None] * first + from_second[:, None] * second
-    unit: Array = blended / np.linalg.norm(blended, axis=-1, keepdims=True)
-    return unit
+def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
+    """Unit quaternions [n, 4] a fraction [n, 1] of the shorter way from q0 to q1 (Shoemake, SIGGRAPH 1985)."""
+    dot = np.sum(q0 * q1, axis=-1, keepdims=True)
+    q1 = np.where(dot < 0, -q1, q1)
+    dot = np.abs(dot)
+    sine = np.linalg.norm(q1 - dot * q0, axis=-1, keepdims=True)
+    angle = np.arctan2(sine, dot)
+    small = sine < 1e-9  # there the weights are those of a straight line
+    safe = np.where(small, 1.0, np.sin(angle))
+    w0 = np.where(small, 1 - fraction, np.sin((1 - fraction) * angle) / safe)
+    w1 = np.where(small, fraction, np.sin(fraction * angle) / safe)
+    mixed = w0 * q0 + w1 * q1
+    return mixed / np.linalg.norm(mixed, axis=-1, keepdims=True)
 
 
-def _blend(first: Array | None, second: Array | None, part: float) -> Array | None:
-    if first is None or second is None:
-        return None
-    return first + part * (second - first)
+def _norm(vector: Array | None) -> float:
+    return 0.0 if vector is None else math.sqrt(float(vector @ vector))

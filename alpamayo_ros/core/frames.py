@@ -1,101 +1,180 @@
-"""One camera's frames, sorted by stamp, and the choice of the one for a given time."""
+"""The frames of one camera, sorted by stamp, and which of them belong to the lattice's points."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
-from alpamayo_ros.core.stream import Entry, StampedStream
-from alpamayo_ros.core.types import Frame, SkipReason
+from alpamayo_ros.core.lattice import PERIODS_KEPT, Point, usual_period
+from alpamayo_ros.core.types import FRAMES_PER_CAMERA, Frame
 
-KEEP_NS = 1_500_000_000
-CAPACITY = 64
-REORDER_NS = 100_000_000  # a message may be overtaken by those of this much later
-
-# A frame closer to its target than this part of the period has no rival that is still to come.
-UNRIVALLED = 0.4
-HOLE = 1.5  # neighbours further apart than this many periods have a frame missing between them
+KEPT_NS = 1_000_000_000  # older frames can be in no tick that may still run
+MAX_FRAMES = 128  # whatever their stamps say
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why a source's newest message was not stored."""
-
-    reason: SkipReason
-    numbers: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
 class Choice:
-    """The frame nearest to a target time."""
+    """The frame of one camera for one lattice point."""
 
-    target_ns: int
-    entry: Entry[Frame] | None  # None: none within the tolerance
-    nearest_offset_ns: int | None  # of the nearest frame there is, within the tolerance or not; None: no frames
-    final: bool  # no frame still under way can be nearer
-
-    @property
-    def frame(self) -> Frame | None:
-        """The chosen frame."""
-        return None if self.entry is None else self.entry.item
+    frame: Frame | None  # None: there is none within the tolerance
+    settled: bool  # False: a frame that is still to come may be nearer
 
 
-class CameraBuffer(StampedStream[Frame]):
-    """The frames of one camera.
+class CameraBuffer:
+    """Frames of one camera.
 
-    Args:
-        name: of the camera.
-        index: the model's camera index.
-        required: whether a tick needs it.
+    A point's frame is the one nearest to the point's anchor frame, within the tolerance (of two equally near ones the
+    earlier), among those later than the frame of the point before, so that no frame belongs to two points. A frame just
+    before the anchor frame is taken without waiting for the next one when that, by the camera's usual period,
+    can't be nearer. So the choice is a function of the stamps in their order, not of the order in which they came.
     """
 
-    def __init__(self, name: str, index: int, required: bool) -> None:
-        super().__init__(KEEP_NS, CAPACITY)
-        self.name = name
-        self.index = index
-        self.required = required
-        self.refusal: Refusal | None = None  # of its newest message, if that was refused
-        self.bad_images: dict[int, str] = {}  # stamp -> what is wrong with it, lately
+    def __init__(self, tolerance_ns: int) -> None:
+        self._tolerance_ns = tolerance_ns
+        self._stamps: list[int] = []
+        self._frames: list[Frame] = []
+        self._bad: list[int] = []  # stamps of frames that were taken out
+        self._settled: dict[int, Frame | None] = {}  # by the stamp of the point's anchor frame, oldest first
 
-    def mark_bad(self, serial: int, message: str) -> None:
-        """Remove a frame that can't be decoded."""
-        for entry in self:
-            if entry.item.serial == serial:
-                self.discard(entry, "bad_image")
-                self.bad_images[entry.stamp_ns] = message
-                while len(self.bad_images) > CAPACITY:
-                    del self.bad_images[next(iter(self.bad_images))]
-                return
+    def __len__(self) -> int:
+        return len(self._frames)
 
-    def flush(self, reason: str) -> None:
-        """Remove everything, and forget what was noted."""
-        super().flush(reason)
-        self.refusal = None
-        self.bad_images.clear()
+    def __contains__(self, stamp_ns: int) -> bool:
+        at = bisect_left(self._stamps, stamp_ns)
+        return self._stamps[at : at + 1] == [stamp_ns] or stamp_ns in self._bad
 
-    def first_after(self, stamp_ns: int | None) -> Entry[Frame] | None:
-        """The earliest frame later than that; the earliest of all for None."""
-        index = 0 if stamp_ns is None else self.index_at_or_after(stamp_ns + 1)
-        return self.entry(index) if index < len(self) else None
+    @property
+    def oldest_ns(self) -> int | None:
+        """The oldest stamp held."""
+        return self._stamps[0] if self._stamps else None
 
-    def choose(self, target_ns: int, tolerance_ns: int, after_ns: int | None) -> Choice:
-        """The frame nearest to `target_ns` (ties: the earlier), among those later than `after_ns`."""
-        nearest = self.nearest(target_ns, after_ns)
-        offset_ns = None if nearest is None else nearest.stamp_ns - target_ns
-        within = nearest is not None and abs(nearest.stamp_ns - target_ns) <= tolerance_ns
-        return Choice(target_ns, nearest if within else None, offset_ns, self._is_final(target_ns, nearest))
+    @property
+    def newest(self) -> Frame | None:
+        """The frame with the newest stamp."""
+        return self._frames[-1] if self._frames else None
 
-    def _is_final(self, target_ns: int, nearest: Entry[Frame] | None) -> bool:
-        newest, period = self.newest, self.period_ns()
-        if nearest is None or newest is None:
-            return False
-        if newest.stamp_ns >= target_ns + REORDER_NS:
-            return True
-        if period is None:
-            return False
-        if abs(nearest.stamp_ns - target_ns) <= UNRIVALLED * period:
-            return True
-        index = self.index_at_or_after(target_ns)
-        if not 0 < index < len(self):
-            return False
-        return self.entry(index).stamp_ns - self.entry(index - 1).stamp_ns <= HOLE * period
+    @property
+    def newest_ns(self) -> int | None:
+        """Its stamp."""
+        return self._stamps[-1] if self._stamps else None
+
+    def at(self, stamp_ns: int) -> Frame | None:
+        """The frame of exactly this stamp."""
+        at = bisect_left(self._stamps, stamp_ns)
+        return self._frames[at] if self._stamps[at : at + 1] == [stamp_ns] else None
+
+    def add(self, frame: Frame) -> list[Frame]:
+        """Sort a frame in, of a stamp that is not held. Returns the frames that this pushes out, oldest first."""
+        at = bisect_right(self._stamps, frame.stamp_ns)
+        if at < len(self._stamps):  # late: choices that it could have been part of are made again
+            self.forget_choices(frame.stamp_ns - self._tolerance_ns)
+        self._stamps.insert(at, frame.stamp_ns)
+        self._frames.insert(at, frame)
+        return self._trim(self._stamps[-1] - KEPT_NS)
+
+    def take_out(self, serial: int) -> Frame | None:
+        """Take out a frame that turned out bad; None if it is not held (any more)."""
+        for at, frame in enumerate(self._frames):
+            if frame.serial == serial:
+                del self._frames[at], self._stamps[at]
+                self._bad.append(frame.stamp_ns)
+                self.forget_choices(frame.stamp_ns - self._tolerance_ns)
+                return frame
+        return None
+
+    def clear(self) -> list[Frame]:
+        """Forget all; returns the frames that were held."""
+        held = self._frames
+        self.__init__(self._tolerance_ns)  # type: ignore[misc]
+        return held
+
+    def bad_near(self, stamp_ns: int) -> bool:
+        """Whether a frame that was taken out lay within the tolerance of this stamp."""
+        return any(abs(bad - stamp_ns) <= self._tolerance_ns for bad in self._bad)
+
+    @property
+    def period(self) -> float:
+        """Seconds between neighbouring stamps, the median of the last; NaN with fewer than two frames."""
+        steps = sorted(b - a for a, b in pairwise(self._stamps[-PERIODS_KEPT - 1 :]))
+        return steps[len(steps) // 2] * 1e-9 if steps else math.nan
+
+    def offset_ns(self, stamp_ns: int) -> int | None:
+        """From a stamp to the frame nearest to it, however far; None when there is none."""
+        nearest = self._nearer(bisect_left(self._stamps, stamp_ns), 0, stamp_ns)
+        return None if nearest is None else nearest.stamp_ns - stamp_ns
+
+    def choices(self, points: Sequence[Point], at: int) -> list[Choice]:
+        """The frames for point number `at` and the up to three in a row before it, oldest first."""
+        first = at
+        while first > 0 and at - first < FRAMES_PER_CAMERA - 1 and points[first].index == points[first - 1].index + 1:
+            first -= 1
+        if not self._stamps:
+            return [Choice(None, settled=False)] * (at - first + 1)
+        # what an open choice is depends on the one before, so begin at one that is settled
+        begin = first
+        while begin > 0 and points[begin].stamp_ns not in self._settled:
+            begin -= 1
+        chosen: list[Choice] = []
+        previous: Frame | None = None
+        for point in points[begin : at + 1]:
+            if point.stamp_ns in self._settled:
+                choice = Choice(self._settled[point.stamp_ns], settled=True)
+            else:
+                choice = self._choose(point.stamp_ns, previous)
+                if chosen and not chosen[-1].settled:
+                    choice = Choice(choice.frame, settled=False)
+                if choice.settled:
+                    self._settled[point.stamp_ns] = choice.frame
+            chosen.append(choice)
+            previous = choice.frame or previous
+        return chosen[first - begin :]
+
+    def forget_choices(self, stamp_ns: int) -> None:
+        """Choose again for points from this stamp on."""
+        for settled_ns in reversed(list(self._settled)):
+            if settled_ns < stamp_ns:
+                break
+            del self._settled[settled_ns]
+
+    def forget_before(self, stamp_ns: int) -> None:
+        """Forget the choices for points older than this."""
+        for settled_ns in list(self._settled):
+            if settled_ns >= stamp_ns:
+                break
+            del self._settled[settled_ns]
+
+    def _choose(self, stamp_ns: int, previous: Frame | None) -> Choice:
+        start = 0 if previous is None else bisect_right(self._stamps, previous.stamp_ns)
+        at = bisect_left(self._stamps, stamp_ns, lo=min(start, len(self._stamps)))
+        if at > start and self._settles(at - 1, stamp_ns):
+            return Choice(self._frames[at - 1], settled=True)
+        nearest = self._nearer(at, start, stamp_ns)
+        within = nearest is not None and abs(nearest.stamp_ns - stamp_ns) <= self._tolerance_ns
+        return Choice(nearest if within else None, settled=at < len(self._stamps))
+
+    def _settles(self, at: int, stamp_ns: int) -> bool:
+        """Whether this frame before a stamp is near enough not to wait for the next, by the camera's usual period."""
+        ahead = stamp_ns - self._stamps[at]
+        recent = self._stamps[max(at - PERIODS_KEPT, 0) : at + 1]
+        period = usual_period([b - a for a, b in pairwise(recent)])
+        return ahead <= self._tolerance_ns and 2 * ahead <= period
+
+    def _nearer(self, at: int, start: int, stamp_ns: int) -> Frame | None:
+        """Of the frames number `at` - 1 and `at`, none before `start`, the one nearer to a stamp; else the earlier."""
+        near = self._frames[max(at - 1, start) : at + 1]
+        return min(near, key=lambda frame: abs(frame.stamp_ns - stamp_ns), default=None)
+
+    def _trim(self, oldest_ns: int) -> list[Frame]:
+        gone = max(bisect_left(self._stamps, oldest_ns), len(self._stamps) - MAX_FRAMES)
+        pushed_out = self._frames[:gone]
+        del self._stamps[:gone], self._frames[:gone]
+        self._bad = [bad for bad in self._bad if bad >= oldest_ns]
+        return pushed_out
+
+
+def sizes(frames: Iterable[Frame]) -> list[tuple[int, int]]:
+    """The different sizes (height, width) of frames that know theirs."""
+    return list(dict.fromkeys((frame.height, frame.width) for frame in frames if frame.height and frame.width))

@@ -1,133 +1,154 @@
-"""The 10 Hz points that a tick's frames are chosen by, and the set of frames at each.
+"""The 10 Hz lattice that follows the anchor camera, and the anchor frame of each of its points.
 
-A point follows the one before by the model's step, plus a part of what its anchor frame was off: a first-order phase
-lock. A camera a little slower than 10 Hz draws the lattice along, so that no frame is needed for two points; with a
-faster one the deviations cancel, and the points keep 0.1 s on average. For a steady period P of the anchor the lattice
-follows with a constant lag of (P - 0.1 s) / GAIN, which must stay within the tolerance: with the default one, down to
-9.35 Hz.
+The first frame sets the phase. From then on a point lies one step (0.1 s) after the one before, plus a tenth of the
+distance between that one and its frame: a first-order phase lock. A point's frame is the anchor frame nearest to it
+that no earlier point has. A camera slower than 10 Hz drags the lattice along, so that it gives its own period: at
+9.62 Hz (T = 0.104 s) the frame settles (T - 0.1 s) / 0.1 = 0.04 s behind its point. A faster one swings around it by at
+most half its period, which averages out.
+
+Everything is a function of the stamps in their order, not of the order in which they came: a frame that comes late
+makes the lattice forget what it concluded from newer ones, and conclude again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from alpamayo_ros.core.frames import CameraBuffer, Choice
-from alpamayo_ros.core.types import FRAMES_PER_CAMERA, STEP_NS, Frame
+from alpamayo_ros.core.types import STEP_NS
 
-GAIN = 0.15  # of the phase lock
-SETTLED_AFTER_NS = 300_000_000  # points this far behind the anchor's newest frame are never moved again
-RESTART_AFTER_NS = 1_000_000_000  # an anchor silent for longer starts a new lattice
-KEPT_SETS = 2 * FRAMES_PER_CAMERA
+HALF_STEP_NS = STEP_NS // 2
+LOCK_DIVISOR = 10  # the inverse of the phase lock's gain
+PERIODS_KEPT = 8
 
 
-@dataclass(frozen=True, eq=False)
-class FrameSet:
-    """The frames of one lattice point."""
+def usual_period(periods: Sequence[int]) -> int:
+    """The median, so that a few odd ones don't make every frame wait for the next; 0 when there are none."""
+    return sorted(periods)[len(periods) // 2] if periods else 0
 
-    point_ns: int
-    anchor: Choice  # nearest to the point; its frame is None where the anchor has a gap
-    others: Mapping[str, Choice] = field(default_factory=dict)  # nearest to the anchor's frame
 
-    @property
-    def has_anchor(self) -> bool:
-        """Whether the anchor has a frame here."""
-        return self.anchor.frame is not None
+@dataclass(frozen=True)
+class Point:
+    """One lattice point with its anchor frame."""
 
-    def choice(self, camera: str) -> Choice | None:
-        """What was chosen of a side camera; None where the anchor has no frame to choose by."""
-        return self.others.get(camera)
+    index: int  # one more than the point's before it, unless frames are missing between
+    time_ns: int  # of the point
+    stamp_ns: int  # of its anchor frame
 
-    @property
-    def frames(self) -> list[Frame]:
-        """Every frame in it."""
-        return [each.frame for each in (self.anchor, *self.others.values()) if each.frame is not None]
+
+@dataclass(frozen=True)
+class _State:
+    """What is known after one anchor frame, from it and all before it."""
+
+    stamp_ns: int  # of that frame
+    points_before: int  # points that were concluded earlier
+    points: tuple[Point, ...]  # those that this frame concluded
+    next_index: int
+    next_ns: int  # time of the next point
+    last_ns: int  # stamp of the newest chosen frame
+    candidate_ns: int | None = None  # the newest frame before the next point that may still become its frame
+    periods: tuple[int, ...] = ()  # between the newest frames
+
+    def choose(self, stamp_ns: int) -> _State:
+        """The next point gets this frame."""
+        error = stamp_ns - self.next_ns
+        behind = max(error - HALF_STEP_NS, 0)  # of a camera too slow for the lock alone
+        error = min(max(error, -HALF_STEP_NS), HALF_STEP_NS)
+        return replace(
+            self,
+            points=(*self.points, Point(self.next_index, self.next_ns, stamp_ns)),
+            next_index=self.next_index + 1,
+            next_ns=self.next_ns + behind + STEP_NS + error // LOCK_DIVISOR,
+            last_ns=stamp_ns,
+            candidate_ns=None,
+        )
+
+    def restart(self, stamp_ns: int) -> _State:
+        """Frames are missing: this one sets the phase again."""
+        steps = round((stamp_ns - self.last_ns) / STEP_NS)
+        return replace(self, next_index=self.next_index - 1 + max(steps, 2), next_ns=stamp_ns, candidate_ns=None)
+
+
+def _first(stamp_ns: int) -> _State:
+    return _State(stamp_ns, 0, (), next_index=0, next_ns=stamp_ns, last_ns=stamp_ns).choose(stamp_ns)
+
+
+def _advance(state: _State, stamp_ns: int) -> _State:
+    """The state after the next anchor frame."""
+    state = replace(
+        state,
+        points_before=state.points_before + len(state.points),
+        points=(),
+        periods=(*state.periods, stamp_ns - state.stamp_ns)[-PERIODS_KEPT:],
+        stamp_ns=stamp_ns,
+    )
+    while stamp_ns >= state.next_ns:
+        point, candidate = state.next_ns, state.candidate_ns
+        if candidate is not None and point - candidate <= min(stamp_ns - point, HALF_STEP_NS):
+            state = state.choose(candidate)  # the one before is nearer; this one may be the next point's
+            continue
+        if stamp_ns - point > HALF_STEP_NS and stamp_ns - state.last_ns > STEP_NS + HALF_STEP_NS:
+            state = state.restart(stamp_ns)
+        return state.choose(stamp_ns)
+    # Before the point. Its frame already, without waiting for the next one, if that can't be expected to be nearer.
+    ahead = state.next_ns - stamp_ns
+    if ahead <= HALF_STEP_NS and 2 * ahead <= usual_period(state.periods):
+        return state.choose(stamp_ns)
+    return replace(state, candidate_ns=stamp_ns)
 
 
 class Lattice:
-    """Chooses sets of frames from the buffers. What it chose long ago, or handed out in a tick, stays as it is.
+    """Points and their anchor frames, oldest first."""
 
-    Younger sets are chosen anew at every call, so that they depend on the frames that are there and not on the order
-    in which they came.
-    """
+    def __init__(self) -> None:
+        self._base: _State | None = None  # before the oldest stamp kept
+        self._states: list[_State] = []
+        self._stamps: list[int] = []
+        self._points: list[Point] = []
+        self._points_gone = 0
 
-    def __init__(self, anchor: CameraBuffer, others: Mapping[str, CameraBuffer], tolerance_ns: int) -> None:
-        self._anchor = anchor
-        self._others = others
-        self._tolerance_ns = tolerance_ns
-        self._settled: deque[FrameSet] = deque(maxlen=KEPT_SETS)
+    @property
+    def points(self) -> Sequence[Point]:
+        """Every point that has its frame, oldest first, as far back as `trim` left them."""
+        return self._points
 
-    def sets(self) -> list[FrameSet]:
-        """The latest sets, oldest first: the settled ones, and those that the newest frames give."""
-        newest = self._anchor.newest
-        if newest is None:
-            return []
-        sets = list(self._settled)
-        while (following := self._following(sets)) is not None:
-            sets.append(following)
-            if newest.stamp_ns - following.point_ns > SETTLED_AFTER_NS:
-                self._settled.append(following)
-        return sets[-KEPT_SETS:]
+    def add(self, stamp_ns: int) -> None:
+        """An anchor frame has come: not one that is held already, nor one older than the last `trim`."""
+        at = bisect_left(self._stamps, stamp_ns)
+        self._replay(at, [stamp_ns, *self._stamps[at:]])
 
-    def settle(self, sets: list[FrameSet]) -> None:
-        """Keep these sets as they are, and what lies before them."""
-        last = self._settled[-1].point_ns if self._settled else None
-        self._settled.extend(each for each in sets if last is None or each.point_ns > last)
+    def remove(self, stamp_ns: int) -> None:
+        """An anchor frame turned out unusable: conclude as if it had never come."""
+        at = bisect_left(self._stamps, stamp_ns)
+        if self._stamps[at : at + 1] == [stamp_ns]:
+            self._replay(at, self._stamps[at + 1 :])
 
-    def forget(self, serial: int) -> None:
-        """Take a frame that turned out bad out of the settled sets; ticks with it are incomplete from now on."""
-        self._settled = deque((_without(each, serial) for each in self._settled), maxlen=KEPT_SETS)
+    def trim(self, oldest_ns: int) -> None:
+        """Forget frames and points older than this."""
+        at = bisect_left(self._stamps, oldest_ns)
+        if at:
+            self._base = self._states[at - 1]
+            del self._states[:at], self._stamps[:at]
+        gone = bisect_left(self._points, oldest_ns, key=lambda point: point.stamp_ns)
+        del self._points[:gone]
+        self._points_gone += gone
 
-    def reset(self) -> None:
-        """Forget everything; the next frame of the anchor sets a new phase."""
-        self._settled.clear()
+    def clear(self) -> None:
+        """Forget all; the next frame sets the phase."""
+        self.__init__()  # type: ignore[misc]
 
-    def _following(self, sets: list[FrameSet]) -> FrameSet | None:
-        """The set after these; None when the anchor has no frame for it yet."""
-        if not sets:
-            oldest = self._anchor.oldest
-            return None if oldest is None else self._set_at(oldest.stamp_ns, None, {})
-        last = sets[-1]
-        off_ns = last.anchor.frame.stamp_ns - last.point_ns if last.anchor.frame is not None else 0
-        point_ns = last.point_ns + STEP_NS + round(GAIN * off_ns)
-        taken = {name: _latest(sets, name) for name in self._others}
-        taken_anchor = max((each.anchor.frame.stamp_ns for each in sets if each.anchor.frame is not None), default=None)
-        following = self._anchor.first_after(taken_anchor)
-        if following is None:
-            return None
-        if following.stamp_ns - point_ns > RESTART_AFTER_NS:
-            return self._set_at(following.stamp_ns, taken_anchor, taken)
-        newest = self._anchor.newest
-        if newest is not None and newest.stamp_ns < point_ns - self._tolerance_ns:
-            return None
-        return self._set_at(point_ns, taken_anchor, taken)
-
-    def _set_at(self, point_ns: int, taken_anchor: int | None, taken: Mapping[str, int | None]) -> FrameSet:
-        anchor = self._anchor.choose(point_ns, self._tolerance_ns, taken_anchor)
-        if anchor.frame is None:
-            return FrameSet(point_ns, anchor)
-        target_ns = anchor.frame.stamp_ns
-        others = {
-            name: buffer.choose(target_ns, self._tolerance_ns, taken[name] if taken else None)
-            for name, buffer in self._others.items()
-        }
-        return FrameSet(point_ns, anchor, others)
-
-
-def _without(chosen: FrameSet, serial: int) -> FrameSet:
-    def clear(choice: Choice) -> Choice:
-        bad = choice.frame is not None and choice.frame.serial == serial
-        return replace(choice, entry=None, final=True) if bad else choice
-
-    others = {name: clear(choice) for name, choice in chosen.others.items()}
-    return replace(chosen, anchor=clear(chosen.anchor), others=others)
-
-
-def _latest(sets: list[FrameSet], camera: str) -> int | None:
-    """The stamp of a camera's newest frame in these sets."""
-    for each in reversed(sets):
-        choice = each.choice(camera)
-        if choice is not None and choice.frame is not None:
-            return choice.frame.stamp_ns
-    return None
+    def _replay(self, at: int, stamps: list[int]) -> None:
+        """Conclude again from the stamp number `at` on."""
+        state = self._states[at - 1] if at else self._base
+        del self._states[at:], self._stamps[at:]
+        kept = state.points_before + len(state.points) - self._points_gone if state else 0
+        if kept < 0:  # a trimmed point was concluded by a frame that is concluded from again
+            self._points_gone += kept
+            kept = 0
+        del self._points[kept:]
+        for stamp_ns in stamps:
+            state = _first(stamp_ns) if state is None else _advance(state, stamp_ns)
+            self._states.append(state)
+            self._stamps.append(stamp_ns)
+            self._points.extend(state.points)

@@ -1,85 +1,83 @@
-"""From messages to observations: which frames, which poses, or why not. One core for the node, bags and simulation."""
+"""From messages to observations: the one way in which the node, the evaluator and the simulator come to a tick."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from alpamayo_ros.core import odometry
-from alpamayo_ros.core.accounting import StreamCounts
+from alpamayo_ros.core.accounting import DUPLICATE, RESET, StreamCounts
 from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
-from alpamayo_ros.core.diagnosis import camera_findings, frame_sizes, odometry_findings, skip
-from alpamayo_ros.core.ego import HISTORY_NS, EgoBuffer, History
-from alpamayo_ros.core.frames import CameraBuffer, Refusal
-from alpamayo_ros.core.lattice import FrameSet, Lattice
-from alpamayo_ros.core.stream import Entry
-from alpamayo_ros.core.tick import Tick, ticks
-from alpamayo_ros.core.types import STEP_NS, EgoPose, Frame, Observation, Skip, SkipReason
+from alpamayo_ros.core.camera import CameraInput, CameraState
+from alpamayo_ros.core.ego import HISTORY_NS, EgoHistory
+from alpamayo_ros.core.lattice import Lattice, Point
+from alpamayo_ros.core.odometry import OdometryInput, OdometryState
+from alpamayo_ros.core.stream import LATE_NS
+from alpamayo_ros.core.types import (
+    FRAMES_PER_CAMERA,
+    STEP_NS,
+    ConfigurationError,
+    EgoPose,
+    Frame,
+    Observation,
+    Skip,
+    SkipReason,
+)
 
-__all__ = ["BuilderConfig", "CameraConfig", "CameraState", "ObservationBuilder", "build_observation_builder"]
+__all__ = [
+    "BuilderConfig",
+    "CameraConfig",
+    "CameraState",
+    "ObservationBuilder",
+    "OdometryState",
+    "build_observation_builder",
+]
 
-_serial_numbers = itertools.count(1)  # never the same twice in a process, whatever is reset
+_serials = itertools.count(1)
 
 
 def build_observation_builder(config: BuilderConfig) -> ObservationBuilder:
-    """The builder for a rig: the same one in the node, the evaluator and the simulator."""
+    """A builder that has seen nothing yet."""
     return ObservationBuilder(config)
 
 
-@dataclass(frozen=True)
-class CameraState:
-    """One camera, at a moment."""
-
-    name: str
-    index: int
-    required: bool
-    stamp_ns: int  # of its newest frame; 0 when there is none
-    age: float  # s, of that frame; NaN when there is none
-    offset: float  # s, of its frame in the newest set to the anchor's; NaN when unknown
-    receive_lag: float  # s, arrival minus stamp of its newest frame; NaN when there is none
-    period: float  # s between its frames; NaN when unknown
-    counts: StreamCounts
-
-
 class ObservationBuilder:
-    """Collects frames and poses, and makes observations of them.
+    """Takes messages as they come and gives observations, or says why there is none.
 
-    Not thread-safe: a node with several threads holds one lock around every call. All times are of the caller's clock,
-    in ns; there is no other clock in here.
+    It has no clock: `now_ns` is the time of the node's clock, ns, at every call. It is not thread-safe: who calls it
+    from several threads holds one lock around every call.
     """
 
     def __init__(self, config: BuilderConfig) -> None:
-        self.config = config
-        self.epoch = 0
-        self.navigation = ""
-        self._navigation_ns = 0
-        self.odometry_frame = ""  # frame_id and child_frame_id of the poses
-        self.odometry_child_frame = ""
-        ordered = sorted(config.cameras, key=lambda camera: camera.index)
-        self._cameras = {each.name: CameraBuffer(each.name, each.index, each.required) for each in ordered}
-        self._offsets_ns = {each.name: round(each.time_offset * 1e9) for each in ordered}
+        self._config = config
+        self._cameras = {camera.name: CameraInput(camera, config) for camera in config.cameras}
         self._anchor = self._cameras[config.anchor]
-        others = {name: camera for name, camera in self._cameras.items() if camera is not self._anchor}
-        self._tolerance_ns = round(config.sync_tolerance * 1e9)
-        self._lattice = Lattice(self._anchor, others, self._tolerance_ns)
-        self._ego = EgoBuffer()
-        self._blocks: dict[SkipReason, dict[str, Any]] = {}
-        self._decided_ns: int | None = None  # t0 of the newest tick that was taken or skipped
-        self._jumped_from_ns: int | None = None  # stamp of the first message after a jump in time
-        self._jump: dict[str, Any] | None = None
-        self._prepared: dict[int, None] = {}  # serials handed out by frames_to_prepare, oldest first
+        self._odometry = OdometryInput(config)
+        self._lattice = Lattice()
+        self._arrived: dict[int, int] = {}  # stamp of an anchor frame -> when it came
+        self._wait_ns = round(config.wait_timeout * 1e9)
+        self._optional_wait_ns = round(config.optional_wait * 1e9)
+        self._blocked: dict[SkipReason, Mapping[str, Any]] = {}
+        self._fresh = False  # whether a frame has come since frames_to_prepare
+        self._navigation = ""
+        self._navigation_ns = 0
+        self._now_ns: int | None = None  # at the last call
+        self._epoch = 0
+        self._passed_over = 0
+        self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
+        self._decided: Point | None = None  # the newest point whose tick was given out or skipped
+        self._next_due = -1.0  # index of the next point whose tick the rate allows
+        self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
-    # What comes in
+    # ---- inputs
 
     def add_frame(
         self,
         camera: str,
         stamp_ns: int,
-        data: bytes | memoryview | NDArray[np.uint8],
+        data: bytes | memoryview | Any,
         encoding: str,
         *,
         now_ns: int,
@@ -88,300 +86,393 @@ class ObservationBuilder:
         step: int = 0,
         is_bigendian: bool = False,
     ) -> Frame | None:
-        """Store a camera's message, not decoded. None when it is refused, which is counted under its reason.
+        """An image has come; `stamp_ns` as sent. O(log n).
+
+        Returns:
+            The frame, with its stamp corrected by the camera's time_offset, or None if it was refused and counted.
 
         Raises:
-            KeyError: no camera has that name.
+            ConfigurationError: there is no camera of this name.
         """
-        buffer = self._cameras[camera]
-        buffer.receive()
-        stamp_ns = stamp_ns + self._offsets_ns[camera] if stamp_ns else 0
-        refusal = self._stamp_fault(stamp_ns, now_ns)
+        source = self._camera(camera)
+        self._notice(now_ns)
+        corrected_ns = stamp_ns + source.offset_ns
+        refusal = source.stream.refusal(stamp_ns, corrected_ns, source.buffer.newest_ns, now_ns)
+        if refusal is None and corrected_ns in source.buffer:
+            refusal = DUPLICATE
         if refusal is not None:
-            buffer.refusal = refusal
-            buffer.refuse(refusal.reason.value)
+            source.stream.refuse(refusal, now_ns)
             return None
-        if not self._is_timely(buffer, stamp_ns, now_ns):
+        if source.stream.has_jumped:
+            self._jump_back(now_ns, camera, source.buffer.newest_ns, corrected_ns)
+        index = source.config.index
+        frame = Frame(next(_serials), index, corrected_ns, data, encoding, height, width, step, is_bigendian)
+        if not source.hold(frame, now_ns):
             return None
-        frame = Frame(next(_serial_numbers), buffer.index, stamp_ns, data, encoding, height, width, step, is_bigendian)
-        buffer.refusal = None
-        return frame if buffer.store(Entry(stamp_ns, now_ns, frame)) else None
+        self._fresh = True
+        if source is self._anchor:
+            self._extend_lattice(frame, now_ns)
+        return frame
 
     def add_pose(self, pose: EgoPose, *, frame_id: str = "", child_frame_id: str = "", now_ns: int) -> bool:
-        """Store a pose of base_link. False when it is refused, which is counted under its reason."""
-        if self._ego.newest is not None and (frame_id, child_frame_id) != (
-            self.odometry_frame,
-            self.odometry_child_frame,
-        ):
-            self.reset(now_ns, f"odometry frame changed from {self.odometry_frame!r} to {frame_id!r}")
-        self.odometry_frame, self.odometry_child_frame = frame_id, child_frame_id
-        self._ego.receive()
-        stamp_ns = pose.stamp_ns + round(self.config.odometry_time_offset * 1e9) if pose.stamp_ns else 0
-        refusal = self._stamp_fault(stamp_ns, now_ns)
-        fault = odometry.pose_fault(pose)
-        if fault is not None:
-            refusal = Refusal(SkipReason.BAD_ODOMETRY, {"fault": fault})
+        """A pose of the odometry's child frame has come, with its stamp as sent. O(log n).
+
+        A changed frame is a reset. The pose and its twist are moved to base_link by `child_to_base`.
+
+        Returns:
+            Whether it was kept; if not, it was counted under its reason.
+        """
+        self._notice(now_ns)
+        odometry = self._odometry
+        frames = (frame_id, child_frame_id)
+        usable = odometry.usable(pose, now_ns)
+        if usable is None:
+            return False
+        if frames != odometry.frames:
+            if len(odometry.buffer):
+                self._flush(RESET, now_ns)
+            odometry.frames = frames
+        usable = replace(usable, stamp_ns=pose.stamp_ns + odometry.offset_ns)
+        refusal = odometry.refusal(pose.stamp_ns, usable.stamp_ns, now_ns)
         if refusal is not None:
-            self._ego.refusal = refusal
-            self._ego.refuse(refusal.reason.value)
+            odometry.stream.refuse(refusal, now_ns)
             return False
-        if not self._is_timely(self._ego, stamp_ns, now_ns):
-            return False
-        pose = odometry.normalised(pose, stamp_ns)
-        max_gap_ns = round(self.config.max_odometry_gap * 1e9)
-        jump = odometry.jump(self._ego, pose, max_gap_ns, self.config.max_odometry_jump)
-        if jump is not None:
-            self._ego.flush(SkipReason.ODOMETRY_JUMP.value)
-            self._ego.jump, self._ego.jump_ns = Refusal(SkipReason.ODOMETRY_JUMP, dict(jump)), stamp_ns
-        self._ego.refusal = None
-        return self._ego.store(Entry(stamp_ns, now_ns, pose))
+        if odometry.stream.has_jumped:
+            self._jump_back(now_ns, "odometry", odometry.buffer.newest_ns, usable.stamp_ns)
+        return odometry.hold(usable, now_ns)
 
     def set_navigation(self, text: str, now_ns: int) -> None:
-        """The navigation text from now on; an empty one clears it."""
-        self.navigation, self._navigation_ns = text.strip(), now_ns
-
-    def block(self, reason: SkipReason, **numbers: Any) -> None:
-        """Let every tick be skipped for a reason that lies outside: disabled, engine_not_ready, clock_stopped."""
-        self._blocks[reason] = numbers
-
-    def unblock(self, reason: SkipReason) -> None:
-        """End that."""
-        self._blocks.pop(reason, None)
-
-    def mark_bad_image(self, camera: str, serial: int, message: str) -> None:
-        """Never choose that frame again: it could not be decoded."""
-        self._cameras[camera].mark_bad(serial, message)
-        self._lattice.forget(serial)
+        """A navigation text has come; an empty one clears it."""
+        self._notice(now_ns)
+        self._navigation, self._navigation_ns = text.strip(), now_ns
 
     def clock_jumped(self, now_ns: int) -> None:
-        """The caller's clock itself jumped: start anew."""
-        self.reset(now_ns, "clock jumped")
+        """The node's clock itself has jumped, to `now_ns`: forget all inputs, raise the epoch."""
+        before_ns, self._now_ns = self._now_ns, now_ns
+        by = None if before_ns is None else round((now_ns - before_ns) * 1e-9, 6)
+        self._time_jump(now_ns, {"input": "clock", "by_s": by})
+
+    def mark_bad_image(self, camera: str, serial: int, message: str) -> None:
+        """The engine could not decode this frame: it is never chosen again. Unknown serials are ignored."""
+        source = self._camera(camera)
+        frame = source.take_out(serial, message)
+        if frame is not None and source is self._anchor:
+            self._lattice.remove(frame.stamp_ns)
+            self._forget_choices(frame.stamp_ns)
+
+    def block(self, reason: SkipReason, **numbers: Any) -> None:
+        """Every tick is skipped for this reason until `unblock`: disabled, engine_not_ready, clock_stopped."""
+        self._blocked[reason] = numbers
+
+    def unblock(self, reason: SkipReason) -> None:
+        """End what `block` began; nothing if it hasn't."""
+        self._blocked.pop(reason, None)
 
     def reset(self, now_ns: int, why: str = "reset") -> None:
-        """Forget every message, and raise the epoch."""
-        for camera in self._cameras.values():
-            camera.flush("reset")
-        self._ego.flush("reset")
-        self._lattice.reset()
-        self._prepared.clear()
-        self._decided_ns = None
-        self.epoch += 1
-        self._jump, self._jumped_from_ns = {"why": why, "epoch": self.epoch}, None
+        """Forget all inputs, the navigation text too, and raise the epoch."""
+        self._notice(now_ns)
+        self._flush(RESET, now_ns)
+        self._jump = None
+        self._navigation = ""
 
-    # What goes out
+    # ---- ticks
 
     def poll(self, now_ns: int) -> Observation | Skip | None:
-        """The newest complete tick, a tick that has to be skipped, or None while nothing is decided.
+        """Ask after every message, and by a timer: is a tick decided that was not yet?
 
-        To be called after every message and now and then besides. A tick is given out once; older ones than the newest
-        that was given out or skipped are not used any more.
+        Returns:
+            The Observation of the newest complete tick if that was not given out yet and the rate allows it; or the
+            Skip of the oldest tick that stayed incomplete for `wait_timeout`, each once; or None. While the anchor is
+            silent there are no ticks: then a Skip per tick's time, from `max_input_age` of silence on.
         """
-        open_ticks = [tick for tick in ticks(self._lattice.sets(), self._anchor) if self._is_due(tick)]
-        for tick in reversed(open_ticks):
-            history = self._completed(tick, now_ns)
-            if history is not None:
-                self._decided_ns = tick.t0_ns
-                reasons = dict(self._blocks) | dict(self._staleness(tick, now_ns))
-                return skip(reasons, tick.t0_ns) if reasons else self._take(tick, history, now_ns)
-        for tick in open_ticks:
-            if self._has_waited(tick, now_ns):
-                self._decided_ns = tick.t0_ns
-                return self._skip(tick, now_ns)
+        self._notice(now_ns)
+        points = self._lattice.points
+        undecided = self._undecided(points)
+        for at in reversed(undecided):
+            if self._is_complete(points, at, now_ns):
+                result = self._assess(points, at, now_ns)
+                if isinstance(result, Observation) or self._blocked:
+                    self._passed_over += sum(1 for older in undecided if older < at)
+                    self._decided = points[at]
+                    self._take_turn(points[at])
+                    self._count_use(result)
+                    return result
+        for at in undecided:
+            if self._waited_ns(points[at], now_ns) >= self._wait_ns:
+                self._decided = points[at]
+                return self._assess(points, at, now_ns)
+        if self._next_silence_ns is not None and now_ns >= self._next_silence_ns:
+            result = self._assess(points, len(points) - 1, now_ns)
+            self._next_silence_ns = now_ns + round(1e9 / self._config.rate_hz)
+            return replace(result, t0_ns=None) if isinstance(result, Skip) else None
         return None
 
     def observe(self, now_ns: int) -> Observation | Skip:
-        """What there is to see right now, whether or not a tick is due; changes nothing.
+        """Answer now: the newest complete tick, used or not, or why there is none. Decides nothing.
 
-        Waits for nothing: what has come by now is all that counts.
+        A tick that still may become complete (within `wait_timeout`) makes way for an older one; one that has stayed
+        incomplete does not.
         """
-        made = ticks(self._lattice.sets(), self._anchor)
-        for tick in reversed(made[-1:]):
-            history = self._history(tick)
-            missing = [each for each in self._cameras.values() if each.required and not tick.has(each)]
-            if not missing and history is not None and not self._sizes_changed(tick):
-                reasons = dict(self._blocks) | dict(self._staleness(tick, now_ns))
-                return skip(reasons, tick.t0_ns) if reasons else self._observation(tick, history, now_ns)
-        return self._skip(made[-1] if made else None, now_ns)
+        self._notice(now_ns)
+        points = self._lattice.points
+        for at in reversed(range(len(points))):
+            waits = self._waited_ns(points[at], now_ns) < self._wait_ns
+            if self._is_complete(points, at, now_ns) or not waits or self._blocked:
+                result = self._assess(points, at, now_ns)
+                if isinstance(result, Observation) or not waits or self._blocked:
+                    self._count_use(result)
+                    return result
+        result = self._assess(points, len(points) - 1, now_ns)
+        self._count_use(result)
+        return result
 
     def frames_to_prepare(self) -> list[Frame]:
-        """Frames that the coming ticks will need and that were not handed out here before."""
-        chosen = [
-            choice.frame
-            for each in self._lattice.sets()[-2:]
-            for choice in (each.anchor, *each.others.values())
-            if choice.frame is not None and choice.final
-        ]
-        fresh = [frame for frame in chosen if frame.serial not in self._prepared]
-        self._prepared.update((frame.serial, None) for frame in fresh)
-        while len(self._prepared) > 1000:
-            del self._prepared[next(iter(self._prepared))]
-        return fresh
+        """Frames of the two newest lattice points that are settled and were neither used nor given out here before."""
+        if self._blocked or not self._fresh:
+            return []
+        self._fresh = False
+        points = self._lattice.points
+        newest = range(max(len(points) - 2, 0), len(points))
+        found = (camera.to_prepare(points, at) for at in newest for camera in self._cameras.values())
+        return [frame for frame in found if frame is not None]
 
-    # What there is to know
+    # ---- state
+
+    @property
+    def config(self) -> BuilderConfig:
+        """As given. Of a running builder only the rate may be changed, by setting a configuration with another one."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BuilderConfig) -> None:
+        if replace(config, rate_hz=self._config.rate_hz) != self._config:
+            raise ConfigurationError("of a running builder only rate_hz may be changed: make a new one")
+        if config != self._config:
+            self._config = config
+            self._next_due = -1.0
+
+    @property
+    def epoch(self) -> int:
+        """Raised by every time jump and reset."""
+        return self._epoch
+
+    @property
+    def passed_over(self) -> int:
+        """How many ticks were still open when a newer one was complete."""
+        return self._passed_over
+
+    @property
+    def prepared_unused(self) -> int:
+        """How many frames given out by frames_to_prepare left without having been in an observation."""
+        return sum(camera.prepared_unused for camera in self._cameras.values())
+
+    @property
+    def odometry_frame(self) -> str:
+        """The poses' frame_id; "" until one has come."""
+        return self._odometry.frames[0]
+
+    @property
+    def odometry_child_frame(self) -> str:
+        """Their child_frame_id."""
+        return self._odometry.frames[1]
+
+    def newest_pose(self) -> EgoPose | None:
+        """The newest pose of base_link."""
+        return self._odometry.buffer.newest
+
+    def interpolated_pose(self, stamp_ns: int) -> EgoPose | None:
+        """The pose of base_link at a time between two held ones; None outside."""
+        return self._odometry.buffer.interpolated(stamp_ns)
+
+    def speed_mismatch(self) -> float | None:
+        """How far the twist is from what the poses do, m/s; None when it can't be told. Only for a warning."""
+        error = self._odometry.buffer.speed_error()
+        return None if math.isnan(error) else error
+
+    @property
+    def navigation(self) -> str:
+        """The last navigation text, in force or not."""
+        return self._navigation
 
     def navigation_age(self, now_ns: int) -> float | None:
         """Seconds since the navigation text came; None when none is in force."""
-        return (now_ns - self._navigation_ns) * 1e-9 if self._navigation_in_force(now_ns) else None
-
-    def newest_pose(self) -> EgoPose | None:
-        """The pose with the latest stamp."""
-        return None if self._ego.newest is None else self._ego.newest.item
-
-    def interpolated_pose(self, stamp_ns: int) -> EgoPose | None:
-        """The pose at a time between two stored ones."""
-        return self._ego.interpolated(stamp_ns)
-
-    def speed_mismatch(self) -> float | None:
-        """How far the twist is from what the poses do, in m/s; None when it can't be told. Only for a warning."""
-        return odometry.speed_mismatch(self._ego)
+        age = (now_ns - self._navigation_ns) * 1e-9
+        timeout = self._config.navigation_timeout
+        return age if self._navigation and (timeout == 0 or age <= timeout) else None
 
     def counts(self) -> dict[str, StreamCounts]:
-        """What became of every message, per camera and for "odometry"."""
-        return {name: camera.counts() for name, camera in self._cameras.items()} | {"odometry": self._ego.counts()}
+        """Per camera and for "odometry": received = used + waiting + dropped by reason, always."""
+        counts = {name: camera.stream.ledger.counts() for name, camera in self._cameras.items()}
+        return counts | {"odometry": self._odometry.stream.ledger.counts()}
 
     def camera_states(self, now_ns: int) -> list[CameraState]:
-        """Every camera, in the order of the prompt."""
-        sets = self._lattice.sets()
-        return [self._camera_state(camera, sets, now_ns) for camera in self._cameras.values()]
+        """Every camera, in the order of the index."""
+        lag = self._anchor.stream.receive_lag
+        return [camera.state(now_ns, lag) for camera in self._cameras.values()]
 
-    # How
+    def odometry_state(self, now_ns: int) -> OdometryState:
+        """The odometry."""
+        return self._odometry.state(now_ns)
 
-    def _stamp_fault(self, stamp_ns: int, now_ns: int) -> Refusal | None:
-        if stamp_ns <= 0:
-            return Refusal(SkipReason.ZERO_STAMP, {})
-        ahead_s = (stamp_ns - now_ns) * 1e-9
-        if ahead_s > self.config.future_tolerance:
-            numbers = {"ahead_s": round(ahead_s, 3), "future_tolerance": self.config.future_tolerance}
-            return Refusal(SkipReason.STAMP_IN_FUTURE, numbers)
-        return None
+    # ---- inside
 
-    def _is_timely(self, buffer: CameraBuffer | EgoBuffer, stamp_ns: int, now_ns: int) -> bool:
-        """Whether a message is no late one; several of those in a row reset everything, and this one is the first."""
-        if buffer.has_jumped_back(stamp_ns):
-            self.reset(now_ns, "stamps jumped back")
-        elif buffer.is_late(stamp_ns):
-            buffer.refuse("late")
+    def _camera(self, name: str) -> CameraInput:
+        try:
+            return self._cameras[name]
+        except KeyError:
+            known = ", ".join(self._cameras)
+            raise ConfigurationError(f"camera {name!r} is not configured: it must be one of {known}") from None
+
+    def _notice(self, now_ns: int) -> None:
+        """The clock has come to this time; a step back that nobody told about is a jump too."""
+        if self._now_ns is not None and now_ns < self._now_ns - LATE_NS:
+            self.clock_jumped(now_ns)
+        if self._next_silence_ns is None:
+            self._be_patient(now_ns)
+        self._now_ns = now_ns
+
+    def _be_patient(self, now_ns: int) -> None:
+        self._next_silence_ns = now_ns + round(self._config.max_input_age * 1e9)
+
+    def _jump_back(self, now_ns: int, name: str, newest_ns: int | None, stamp_ns: int) -> None:
+        by = None if newest_ns is None else round((stamp_ns - newest_ns) * 1e-9, 6)
+        self._time_jump(now_ns, {"input": name, "by_s": by})
+
+    def _time_jump(self, now_ns: int, numbers: Mapping[str, Any]) -> None:
+        self._flush(SkipReason.TIME_JUMP.value, now_ns)
+        self._jump = (now_ns, numbers)
+
+    def _flush(self, reason: str, now_ns: int) -> None:
+        for camera in self._cameras.values():
+            camera.flush(reason)
+        self._odometry.flush(reason)
+        self._lattice.clear()
+        self._arrived.clear()
+        self._epoch += 1
+        self._decided = None
+        self._next_due = -1.0
+        self._navigation_ns = now_ns  # the text, which may be latched, is still in force
+        self._be_patient(now_ns)
+
+    def _extend_lattice(self, frame: Frame, now_ns: int) -> None:
+        self._arrived[frame.stamp_ns] = now_ns
+        self._lattice.add(frame.stamp_ns)
+        self._be_patient(now_ns)
+        if frame is not self._anchor.buffer.newest:
+            self._forget_choices(frame.stamp_ns)
+        oldest_ns = self._anchor.buffer.oldest_ns or frame.stamp_ns
+        self._lattice.trim(oldest_ns)
+        for stamp_ns in [stamp for stamp in itertools.islice(self._arrived, 2) if stamp < oldest_ns]:
+            del self._arrived[stamp_ns]
+        for camera in self._cameras.values():
+            camera.buffer.forget_before(oldest_ns)
+
+    def _forget_choices(self, stamp_ns: int) -> None:
+        """The lattice has changed from about this stamp on."""
+        for camera in self._cameras.values():
+            camera.buffer.forget_choices(stamp_ns - 2 * STEP_NS)
+
+    def _undecided(self, points: Sequence[Point]) -> list[int]:
+        """Numbers of the points whose ticks are open, oldest first."""
+        undecided: list[int] = []
+        for at in reversed(range(len(points))):
+            point, decided = points[at], self._decided
+            if decided is not None and (point.index <= decided.index or point.stamp_ns <= decided.stamp_ns):
+                break
+            if point.index >= self._next_due:
+                undecided.insert(0, at)
+        return undecided
+
+    def _waited_ns(self, point: Point, now_ns: int) -> int:
+        return now_ns - self._arrived.get(point.stamp_ns, now_ns)
+
+    def _take_turn(self, point: Point) -> None:
+        """The rate counts lattice steps: 2 Hz takes every fifth, and 3 Hz ten of 33 and a third."""
+        steps = FULL_RATE_HZ / self._config.rate_hz
+        if self._next_due < 0:
+            self._next_due = float(point.index)
+        while self._next_due <= point.index + 1e-6:
+            self._next_due += steps
+
+    def _is_complete(self, points: Sequence[Point], at: int, now_ns: int) -> bool:
+        """Whether a tick has all that it waits for. Cheap where it hasn't."""
+        newest_pose_ns = self._odometry.buffer.newest_ns
+        if newest_pose_ns is None or newest_pose_ns < points[at].stamp_ns:
             return False
-        if self._jump is not None and self._jumped_from_ns is None:
-            self._jumped_from_ns = stamp_ns
+        if (
+            at + 1 < FRAMES_PER_CAMERA
+            or points[at].index - points[at + 1 - FRAMES_PER_CAMERA].index >= FRAMES_PER_CAMERA
+        ):
+            return False
+        waited_ns = self._waited_ns(points[at], now_ns)
+        for camera in self._cameras.values():
+            if camera is self._anchor:
+                continue
+            choices = camera.choices(points, at)
+            settled = all(choice.settled for choice in choices)
+            if camera.config.required:
+                there = all(choice.frame is not None for choice in choices)
+                if not there or (not settled and waited_ns < self._wait_ns):
+                    return False
+            else:
+                was_there = all(choice.frame is not None for choice in choices[:-1])
+                if was_there and not settled and waited_ns < self._optional_wait_ns:
+                    return False
         return True
 
-    def _is_due(self, tick: Tick) -> bool:
-        """Whether a tick is newer than the last one by the configured period, give or take half a step."""
-        if self._decided_ns is None:
-            return True
-        period_ns = max(round(1e9 / self.config.rate_hz), STEP_NS)
-        return tick.t0_ns - self._decided_ns > period_ns - STEP_NS // 2
-
-    def _has_waited(self, tick: Tick, now_ns: int) -> bool:
-        return now_ns - tick.anchor_arrival_ns >= round(self.config.wait_timeout * 1e9)
-
-    def _completed(self, tick: Tick, now_ns: int) -> History | None:
-        """The history of a tick that has everything, with nothing better still under way; None otherwise."""
-        waited = self._has_waited(tick, now_ns)
-        for camera in self._cameras.values():
-            settled = waited or tick.is_final(camera)
-            if camera.required:
-                if not (tick.has(camera) and settled):
-                    return None
-            elif not settled and self._is_alive(camera, now_ns):
-                return None
-        return None if self._sizes_changed(tick) else self._history(tick)
-
-    def _is_alive(self, camera: CameraBuffer, now_ns: int) -> bool:
-        newest = camera.newest
-        return newest is not None and now_ns - newest.stamp_ns <= self.config.max_input_age * 1e9
-
-    def _sizes_changed(self, tick: Tick) -> bool:
-        return any(len(frame_sizes(camera, tick)) > 1 for camera in self._cameras.values() if camera.required)
-
-    def _history(self, tick: Tick) -> History | None:
-        config = self.config
-        history = self._ego.history(tick.t0_ns, round(config.max_odometry_gap * 1e9), config.standstill_padding)
-        return history if isinstance(history, History) else None
-
-    def _staleness(self, tick: Tick, now_ns: int) -> dict[SkipReason, dict[str, Any]]:
-        """A complete tick that comes too late to be worth anything."""
-        age_s = (now_ns - tick.t0_ns) * 1e-9
-        if age_s <= self.config.max_input_age:
-            return {}
-        numbers = {"camera": self._anchor.name, "age_s": round(age_s, 3), "max_input_age": self.config.max_input_age}
-        return {SkipReason.CAMERA_STALE: numbers}
-
-    def _take(self, tick: Tick, history: History, now_ns: int) -> Observation:
-        self._lattice.settle(list(tick.sets))
-        observation = self._observation(tick, history, now_ns)
-        for camera in self._cameras.values():
-            if camera.index in observation.frames:
-                for choice in tick.choices(camera):
-                    if choice is not None and choice.entry is not None:
-                        camera.use(choice.entry)
-        for entry in history.sources:
-            self._ego.use(entry)
-        return observation
-
-    def _observation(self, tick: Tick, history: History, now_ns: int) -> Observation:
+    def _assess(self, points: Sequence[Point], at: int, now_ns: int) -> Observation | Skip:
+        """The tick of point number `at` (negative: there is none), or all reasons that hold."""
+        t0_ns = points[at].stamp_ns if at >= 0 else None
+        reasons: dict[SkipReason, Mapping[str, Any]] = dict(self._blocked)
         frames: dict[int, tuple[Frame, ...]] = {}
-        for camera in self._cameras.values():
-            chosen = [choice.frame for choice in tick.choices(camera) if choice is not None]
-            if all(frame is not None for frame in chosen) and len(frame_sizes(camera, tick)) <= 1:
-                frames[camera.index] = tuple(frame for frame in chosen if frame is not None)
+        lacking: dict[SkipReason, dict[str, Mapping[str, Any]]] = {}
+        anchor_lag = self._anchor.stream.receive_lag
+        for name, camera in self._cameras.items():
+            finding = camera.find(points, at, now_ns, anchor_lag)
+            if not finding.reasons and finding.frames:
+                frames[camera.config.index] = finding.frames
+            elif camera.config.required:
+                for reason, numbers in finding.reasons.items():
+                    lacking.setdefault(reason, {})[name] = numbers
+        reasons.update({reason: _by_camera(found) for reason, found in lacking.items()})
+        history = self._odometry.find(t0_ns, now_ns)
+        if not isinstance(history, EgoHistory):
+            reasons.update(history.reasons)
+        elif not reasons and t0_ns is not None:
+            return self._observation(t0_ns, frames, history, now_ns)
+        if self._jump is not None and 0 <= now_ns - self._jump[0] <= HISTORY_NS:
+            reasons[SkipReason.TIME_JUMP] = self._jump[1]
+        held = sorted(reasons, key=_ORDER.__getitem__)
+        return Skip(held[0], t0_ns, {reason.value: reasons[reason] for reason in held})
+
+    def _observation(
+        self, t0_ns: int, frames: Mapping[int, tuple[Frame, ...]], history: EgoHistory, now_ns: int
+    ) -> Observation:
+        self._used_history = history
         return Observation(
-            t0_ns=tick.t0_ns,
-            epoch=self.epoch,
+            t0_ns=t0_ns,
+            epoch=self._epoch,
             frames=frames,
             history_xyz=history.xyz,
             history_rotation=history.rotation,
-            pose=replace(history.pose, stamp_ns=tick.t0_ns),
-            navigation=self.navigation if self._navigation_in_force(now_ns) else None,
+            pose=history.pose,
+            navigation=None if self.navigation_age(now_ns) is None else self._navigation,
         )
 
-    def _navigation_in_force(self, now_ns: int) -> bool:
-        timeout_ns = self.config.navigation_timeout * 1e9
-        return bool(self.navigation) and (timeout_ns == 0 or now_ns - self._navigation_ns <= timeout_ns)
-
-    def _skip(self, tick: Tick | None, now_ns: int) -> Skip:
-        """The skip of a tick that can't be, or of the moment when there is none."""
-        reasons: dict[SkipReason, dict[str, Any]] = dict(self._blocks)
-        if self._is_fresh_from_a_jump(tick):
-            reasons[SkipReason.TIME_JUMP] = dict(self._jump or {})
-        findings = [
-            *camera_findings(self.config, self._cameras, tick, now_ns),
-            *odometry_findings(self.config, self._ego, tick, now_ns),
-        ]
-        for reason, numbers in findings:
-            reasons.setdefault(reason, numbers)
-        if not reasons:  # everything is there, but was not when the tick's time was up
-            reasons[SkipReason.CAMERA_GAP] = {"camera": self._anchor.name, "wait_timeout": self.config.wait_timeout}
-        return skip(reasons, None if tick is None else tick.t0_ns)
-
-    def _is_fresh_from_a_jump(self, tick: Tick | None) -> bool:
-        if self._jump is None:
-            return False
-        if tick is None or self._jumped_from_ns is None:
-            return True
-        return tick.t0_ns - self._jumped_from_ns < HISTORY_NS
-
-    def _camera_state(self, camera: CameraBuffer, sets: list[FrameSet], now_ns: int) -> CameraState:
-        newest, period, lag = camera.newest, camera.period_ns(), camera.newest_lag_ns
-        offset_ns: int | None = 0 if camera is self._anchor else None
-        for each in reversed(sets):
-            choice = each.choice(camera.name)
-            if choice is not None:
-                offset_ns = choice.nearest_offset_ns
-                break
-        return CameraState(
-            camera.name,
-            camera.index,
-            camera.required,
-            0 if newest is None else newest.stamp_ns,
-            _seconds(None if newest is None else now_ns - newest.stamp_ns),
-            _seconds(offset_ns),
-            _seconds(lag),
-            _seconds(period),
-            camera.counts(),
-        )
+    def _count_use(self, result: Observation | Skip) -> None:
+        if isinstance(result, Observation):
+            for camera in self._cameras.values():
+                camera.use(result.frames.get(camera.config.index, ()), result.t0_ns)
+            self._odometry.use(self._used_history)
 
 
-def _seconds(value_ns: int | None) -> float:
-    return float("nan") if value_ns is None else value_ns * 1e-9
+FULL_RATE_HZ = 1e9 / STEP_NS
+_ORDER = {reason: number for number, reason in enumerate(SkipReason)}
+
+
+def _by_camera(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbers of one reason: the cameras, and of each number one per camera."""
+    numbers: dict[str, Any] = {"cameras": list(found)}
+    for key in dict.fromkeys(key for each in found.values() for key in each):
+        numbers[key] = [each.get(key) for each in found.values()]
+    return numbers

@@ -1,93 +1,167 @@
-"""Poses on their way into the buffer: moved to base_link's time, checked, and watched for jumps."""
+"""The odometry as the builder sees it: its poses, its books, and what keeps a tick from having a history."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.ego import EgoBuffer
-from alpamayo_ros.core.rotation import matrix_from_quaternion
-from alpamayo_ros.core.stream import Entry
-from alpamayo_ros.core.types import EgoPose
+from alpamayo_ros.core.accounting import DUPLICATE, StreamCounts
+from alpamayo_ros.core.builder_config import BuilderConfig
+from alpamayo_ros.core.ego import EgoBuffer, EgoHistory, NoHistory
+from alpamayo_ros.core.stream import Stream
+from alpamayo_ros.core.types import EgoPose, SkipReason
 
-JUMP_TURN = 0.35  # rad beyond what the turn rate explains
+Numbers = Mapping[str, Any]
+SPEED_ERROR = 2.0  # m/s between poses and twist that is worth a warning
+
+
+@dataclass(frozen=True)
+class OdometryState:
+    """The odometry, as of a time of the node's clock. NaN and 0 where nothing is known yet."""
+
+    stamp_ns: int  # of the newest pose; 0 when none is held
+    age: float  # s
+    receive_lag: float  # s
+    rate_hz: float
+    frame_id: str
+    child_frame_id: str
+    speed_error: float  # m/s, between the twist and the velocity that the poses show
+    warning: str  # what is suspicious and does not keep it from driving; ""
+    problem: str  # what was wrong with the last message that was refused as bad_odometry in this epoch; ""
+    counts: StreamCounts
 
 
 def pose_fault(pose: EgoPose) -> str | None:
     """What makes a pose unusable, in words."""
-    if not np.isfinite(pose.position).all():
-        return "position is not finite"
-    if not np.isfinite(pose.orientation).all():
-        return "orientation is not finite"
+    for name, length in (("position", 3), ("orientation", 4), ("linear_velocity", 3), ("angular_velocity", 3)):
+        values = getattr(pose, name)
+        if values is None:
+            continue
+        if np.shape(values) != (length,):
+            return f"{name} has the shape {np.shape(values)}, not ({length},)"
+        if not np.isfinite(values).all():
+            return f"{name} is not finite"
     if float(np.linalg.norm(pose.orientation)) < 1e-6:
         return "orientation is the zero quaternion"
-    for name in ("linear_velocity", "angular_velocity"):
-        velocity = getattr(pose, name)
-        if velocity is not None and not np.isfinite(velocity).all():
-            return f"{name} is not finite"
     return None
 
 
-def normalised(pose: EgoPose, stamp_ns: int) -> EgoPose:
-    """The pose at another stamp, with a quaternion of length 1."""
-    return replace(pose, stamp_ns=stamp_ns, orientation=pose.orientation / np.linalg.norm(pose.orientation))
+def normalised(pose: EgoPose) -> EgoPose:
+    """The pose in float64, with a quaternion of length 1."""
+    orientation = np.array(pose.orientation, dtype=np.float64)
+    linear, angular = (
+        None if velocity is None else np.array(velocity, dtype=np.float64)
+        for velocity in (pose.linear_velocity, pose.angular_velocity)
+    )
+    position = np.array(pose.position, dtype=np.float64)
+    return EgoPose(pose.stamp_ns, position, orientation / np.linalg.norm(orientation), linear, angular)
 
 
-def jump(buffer: EgoBuffer, pose: EgoPose, max_gap_ns: int, max_jump: float) -> dict[str, float] | None:
-    """The numbers of a step from the newest pose that neither twist nor the last steps explain; None when they do.
+class OdometryInput:
+    """Poses of base_link. Times in ns of the node's clock."""
 
-    A twist that says too little (zero, or in another frame) must not turn every step into a jump: the speed at which
-    the poses themselves moved until now explains as much as the twist does.
-    """
-    newest = buffer.newest
-    if newest is None or not 0 < pose.stamp_ns - newest.stamp_ns <= max_gap_ns:
-        return None
-    dt = (pose.stamp_ns - newest.stamp_ns) * 1e-9
-    step = float(np.linalg.norm(pose.position - newest.item.position))
-    turn = angle_between(pose, newest.item)
-    speed, turn_rate = _explained(buffer, newest, pose)
-    if step <= speed * dt + max_jump and turn <= turn_rate * dt + JUMP_TURN:
-        return None
-    return {"step_m": round(step, 3), "turn_rad": round(turn, 3), "dt_s": round(dt, 3), "speed": round(speed, 2)}
+    def __init__(self, config: BuilderConfig) -> None:
+        self.stream = Stream(round(config.future_tolerance * 1e9))
+        self.buffer = EgoBuffer(
+            round(config.max_odometry_gap * 1e9), config.max_odometry_jump, config.standstill_padding
+        )
+        self.offset_ns = round(config.odometry_time_offset * 1e9)
+        self.frames = ("", "")
+        self.problem = ""
+        self._mounting = config.mounting
+        self._max_age = config.max_odometry_age
 
+    def usable(self, pose: EgoPose, now_ns: int) -> EgoPose | None:
+        """The pose of base_link, checked; None if it is bad, which is counted."""
+        fault = pose_fault(pose)
+        if fault is not None:
+            self.problem = fault
+            self.stream.refuse(SkipReason.BAD_ODOMETRY.value, now_ns)
+            return None
+        return self._mounting.base_pose(normalised(pose))
 
-def speed_mismatch(buffer: EgoBuffer) -> float | None:
-    """Speed of the poses minus that of the twist over the last half second, in m/s; None when it can't be told.
+    def refusal(self, raw_stamp_ns: int, stamp_ns: int, now_ns: int) -> str | None:
+        """As Stream.refusal."""
+        return self.stream.refusal(raw_stamp_ns, stamp_ns, self.buffer.newest_ns, now_ns)
 
-    Both as vectors in base_link: a twist in the world frame shows here although its length is right.
-    """
-    newest = buffer.newest
-    if newest is None or newest.item.linear_velocity is None:
-        return None
-    first = buffer.entry(buffer.index_at_or_after(newest.stamp_ns - 500_000_000))
-    dt = (newest.stamp_ns - first.stamp_ns) * 1e-9
-    if dt < 0.05:
-        return None
-    middle = buffer.interpolated((first.stamp_ns + newest.stamp_ns) // 2)
-    if middle is None or middle.linear_velocity is None:
-        return None
-    moved = matrix_from_quaternion(middle.orientation).T @ (newest.item.position - first.item.position) / dt
-    return float(np.linalg.norm(moved - middle.linear_velocity))
+    def hold(self, pose: EgoPose, now_ns: int) -> bool:
+        """Keep a pose; False if one of the same stamp is held, or if a jump has ended the history it belongs to."""
+        if pose.stamp_ns in self.buffer:
+            self.stream.refuse(DUPLICATE, now_ns)
+            return False
+        if self.buffer.is_before_jump(pose.stamp_ns):
+            self.stream.refuse(SkipReason.ODOMETRY_JUMP.value, now_ns)
+            return False
+        old, jumped = self.buffer.add(pose)
+        self.stream.hold(pose.stamp_ns, pose.stamp_ns, now_ns)
+        for stamp in old:
+            self.stream.ledger.release(stamp)
+        for stamp in jumped:
+            self.stream.ledger.release(stamp, SkipReason.ODOMETRY_JUMP.value)
+        return True
 
+    def flush(self, reason: str) -> None:
+        """Forget every pose; those never used count as dropped for this reason."""
+        for stamp in self.buffer.clear():
+            self.stream.ledger.release(stamp, reason)
+        self.stream.flush()
+        self.problem = ""
 
-def angle_between(first: EgoPose, second: EgoPose) -> float:
-    """The angle of the rotation from one orientation to the other, in rad."""
-    a, b = first.orientation, second.orientation
-    b = -b if float(a @ b) < 0 else b
-    return float(4 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)))
+    def use(self, history: EgoHistory) -> None:
+        """This history is part of an observation."""
+        for stamp in history.used:
+            self.stream.ledger.use(stamp)
 
+    def find(self, t0_ns: int | None, now_ns: int) -> EgoHistory | NoHistory:
+        """The history at t0, or all that keeps it from being there."""
+        reasons: dict[SkipReason, Numbers] = {}
+        newest_ns = self.buffer.newest_ns
+        refused_lately = self._refused(now_ns - round(self._max_age * 1e9))
+        if newest_ns is None and not self._refused(0):
+            reasons[SkipReason.WAITING_FOR_ODOMETRY] = {}
+        if newest_ns is not None and (now_ns - newest_ns) * 1e-9 > self._max_age and not refused_lately:
+            age = round((now_ns - newest_ns) * 1e-9, 6)
+            reasons[SkipReason.ODOMETRY_STALE] = {"age_s": age, "max_odometry_age": self._max_age}
+        found = NoHistory({}) if t0_ns is None else self.buffer.history(t0_ns)
+        if isinstance(found, EgoHistory):
+            return NoHistory(reasons) if reasons else found
+        reasons.update(found.reasons)
+        if refused_lately or (newest_ns is None and self._refused(0)):
+            reasons[SkipReason.BAD_ODOMETRY] = self._refused(0)
+        return NoHistory(reasons)
 
-def _explained(buffer: EgoBuffer, newest: Entry[EgoPose], pose: EgoPose) -> tuple[float, float]:
-    """The speed in m/s and the turn rate in rad/s that twists and earlier steps vouch for."""
-    velocities = [v for each in (newest.item, pose) if (v := each.linear_velocity) is not None]
-    rates = [w for each in (newest.item, pose) if (w := each.angular_velocity) is not None]
-    speed = max((float(np.linalg.norm(v)) for v in velocities), default=0.0)
-    turn_rate = max((float(np.linalg.norm(w)) for w in rates), default=0.0)
-    if len(buffer) < 2:
-        return (speed, turn_rate) if velocities else (np.inf, np.inf)
-    before = buffer.entry(len(buffer) - 2)
-    dt = (newest.stamp_ns - before.stamp_ns) * 1e-9
-    moved = float(np.linalg.norm(newest.item.position - before.item.position)) / dt
-    turned = angle_between(newest.item, before.item) / dt
-    return max(speed, moved), max(turn_rate, turned)
+    def state(self, now_ns: int) -> OdometryState:
+        """For the status and the diagnostics."""
+        newest = self.buffer.newest
+        error = self.buffer.speed_error()
+        warning = ""
+        if newest is not None and newest.linear_velocity is not None and error > SPEED_ERROR:
+            warning = (
+                f"the twist is {error:.1f} m/s off the velocity that the poses show: it must be in the child frame, "
+                "and the poses in the odometry's frame"
+            )
+        return OdometryState(
+            stamp_ns=newest.stamp_ns if newest else 0,
+            age=(now_ns - newest.stamp_ns) * 1e-9 if newest else math.nan,
+            receive_lag=self.stream.receive_lag,
+            rate_hz=self.stream.rate_hz(now_ns),
+            frame_id=self.frames[0],
+            child_frame_id=self.frames[1],
+            speed_error=error,
+            warning=warning,
+            problem=self.problem,
+            counts=self.stream.ledger.counts(),
+        )
+
+    def _refused(self, since_ns: int) -> dict[str, Any]:
+        """What was wrong with messages refused since then."""
+        words = {
+            SkipReason.BAD_ODOMETRY.value: self.problem,
+            SkipReason.ZERO_STAMP.value: "the stamp is 0",
+            SkipReason.STAMP_IN_FUTURE.value: "the stamp is ahead of the clock",
+        }
+        return {reason: text for reason, text in words.items() if self.stream.refused_since(reason, since_ns)}

@@ -82,7 +82,7 @@ def _sample(prediction: Prediction, index: int) -> Chosen:
 
 
 def _mean(prediction: Prediction) -> Chosen:
-    actions = prediction.actions.mean(axis=0)
-    height = float(prediction.xyz[:, 0, 2].mean())
-    xyz, rotation, speed = integrate_actions(actions, float(prediction.speed[:, 0].mean()), height)
+    actions = prediction.actions.mean(axis=0, dtype=np.float64)
+    height = float(prediction.xyz[:, 0, 2].mean(dtype=np.float64))
+    xyz, rotation, speed = integrate_actions(actions, float(prediction.speed[:, 0].mean(dtype=np.float64)), height)
     return Chosen(-1, xyz, rotation, actions, speed)

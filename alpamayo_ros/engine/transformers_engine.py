@@ -206,6 +206,7 @@ class TransformersEngine:
         vocabulary = self._model.vocabulary
         counts = [len(each.embeddings) for each in features]
         prompt = build_question_prompt(vocabulary, counts, question, self._captions(observation))
+        self._check_length(prompt, options)
         batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
         cache = self._cache(batch.length + options.max_reasoning_tokens)
         answerer = Answerer(vocabulary, options)
@@ -229,6 +230,7 @@ class TransformersEngine:
     ) -> Reasoned:
         model, vocabulary = self._model, self._model.vocabulary
         prompt = self._driving_prompt(observation, features)
+        self._check_length(prompt, options)
         rows = options.num_samples if options.reasoning == "independent" else 1
         room = options.num_samples // rows * model.config.action_space.n_waypoints
         fixed = self._fixed_reasoning(options)
@@ -306,6 +308,13 @@ class TransformersEngine:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
         unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
         return drafts[: unknown[0]] if unknown else drafts
+
+    def _check_length(self, prompt: Prompt, options: SamplingOptions) -> None:
+        if len(prompt) + options.max_reasoning_tokens + CLOSING_TOKENS > self.info.max_tokens:
+            raise EngineError(
+                f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {len(prompt)} tokens "
+                f"it has to be at most {self.info.max_tokens - len(prompt) - CLOSING_TOKENS}"
+            )
 
     def _cache(self, capacity: int) -> KVCache:
         return KVCache(self._model.backbone.layers, capacity)

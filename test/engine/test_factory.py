@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from alpamayo_ros.core.types import ConfigurationError, EngineError
+from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.engine.transformers_engine import TransformersEngine
+
+
+def test_engines_are_made_by_name(checkpoint: Path) -> None:
+    assert isinstance(create_engine("null", ""), NullEngine)
+    engine = create_engine("transformers", str(checkpoint), device="cpu", dtype="float32", max_samples=2, max_cameras=1)
+    assert isinstance(engine, TransformersEngine)
+    assert (engine.info.max_samples, engine.info.max_cameras) == (2, 1)
+
+
+def test_constants_are_rounded_as_nvidias_runtime_rounds_them_unless_asked_not_to(checkpoint: Path) -> None:
+    rounded = create_engine("transformers", str(checkpoint), device="cpu")
+    exact = create_engine("transformers", str(checkpoint), device="cpu", bf16_constants=False)
+    assert rounded._model.action_space.config.accel_std == 0.6796875  # type: ignore[attr-defined]
+    assert exact._model.action_space.config.accel_std == 0.6810426736454882  # type: ignore[attr-defined]
+    assert rounded._model.network.action_in_proj.frequencies[1] == 1.671875  # type: ignore[attr-defined]
+    assert exact._model.network.action_in_proj.frequencies[1] == pytest.approx(1.6681, abs=1e-4)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("vllm", {}, "vllm"),
+        ("onnx", {}, "engine.kind is 'onnx'; it has to be one of transformers, vllm, null"),
+        ("transformers", {"dtype": "int8"}, "dtype is 'int8'"),
+        ("transformers", {"device": "gpu"}, "device is 'gpu'; it has to be auto, cpu, cuda or cuda:N"),
+    ],
+)
+def test_what_cannot_be_made_is_an_error(checkpoint: Path, kind: str, arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        create_engine(kind, str(checkpoint), **arguments)
+    assert message in str(caught.value)
+
+
+def test_a_device_that_is_not_there_is_not_replaced(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(EngineError, match="sees no CUDA device"):
+        create_engine("transformers", str(checkpoint), device="cuda")
+    assert create_engine("transformers", str(checkpoint), device="auto").info.device == "cpu"
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"engine\.checkpoint is empty"):
+        create_engine("transformers", "")
+    with pytest.raises(ConfigurationError, match="nowhere is no folder"):
+        create_engine("transformers", str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match=r"config\.json is missing"):
+        create_engine("transformers", str(tmp_path / "empty"))

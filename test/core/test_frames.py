@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import Message, builder, delayed, frames, ns, observations, odometry, run, seconds, send, skips, stamps
 
+from alpamayo_ros.core.lattice import Lattice
 from alpamayo_ros.core.types import Observation
 
 RATES = [30, 20, 15, 12, 10, 9.62]
@@ -58,6 +59,23 @@ def test_no_frame_is_in_two_sets_and_each_set_is_in_four_ticks_in_a_row(
         inner = [uses for uses in places.values() if uses[0][0] > 0 and uses[-1][0] < len(ticks) - 1]
         assert inner
         assert all(len(uses) == 4 for uses in inner)
+
+
+@pytest.mark.parametrize("side", [5, 9.62, 10, 12])
+@pytest.mark.parametrize("anchor", [15, 12, 10])
+def test_no_frame_of_a_slow_side_camera_is_in_two_sets(anchor: float, side: float) -> None:
+    messages = frames("wide", anchor, end=6) + frames("left", side, begin=0.03, end=6) + odometry(end=6)
+    for tick in observations(run(builder("wide", "[left]"), messages)):
+        assert all(len({frame.serial for frame in four}) == 4 for four in tick.frames.values())
+
+
+def test_the_lattice_settles_at_a_constant_distance_before_the_frames_of_a_slow_camera() -> None:
+    lattice = Lattice()
+    for k in range(300):
+        lattice.add(ns(k / 9.62))
+        lattice.trim(ns(k / 9.62 - 1))
+    off = [seconds(point.stamp_ns) - seconds(point.time_ns) for point in lattice.points]
+    assert off == pytest.approx([10 * (1 / 9.62 - 0.1)] * len(off), abs=1e-4)
 
 
 @settings(deadline=None, max_examples=30)

@@ -116,7 +116,10 @@ def _weight_files(folder: Path) -> Iterator[Path]:
     names: Any = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ConfigurationError(f"{index} has no weight_map")
-    files = sorted({folder / str(name) for name in names.values()})
+    outside = sorted({str(name) for name in names.values() if Path(str(name)).name != name})
+    if outside:
+        raise ConfigurationError(f"{index} lists {', '.join(outside)}; shards have to lie beside it")
+    files = sorted({folder / name for name in names.values()})
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise ConfigurationError(f"{index} lists {', '.join(missing)}, which the folder doesn't have")

@@ -1,7 +1,11 @@
 """A small byte-level tokenizer with Qwen's special tokens, whose ids are not NVIDIA's."""
 
+from pathlib import Path
+
 import pytest
+import torch
 from hypothesis import settings
+from tiny_checkpoint import write_tiny_checkpoint
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig, special_token_names
@@ -9,6 +13,7 @@ from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig, special_
 # The first use of a torch function loads code for a second or more.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+torch.set_num_threads(1)  # small tensors gain nothing by more, and lose much where other tests run beside them
 
 QWEN_TOKENS = (
     "<|endoftext|>",
@@ -67,3 +72,9 @@ def r1_config() -> VocabularyConfig:
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     return Vocabulary(byte_level_tokenizer(), small_config())
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole checkpoint on disk."""
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny")

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from alpamayo_ros.core.types import EgoPose, Frame, Observation
-from alpamayo_ros.tools.make_checkpoint import make_tiny
 
 _serials = itertools.count(1)
 
 
 def write_tiny_checkpoint(folder: Path, seed: int = 0) -> Path:
+    from alpamayo_ros.tools.make_checkpoint import make_tiny  # here, since it brings transformers
+
     make_tiny(folder, seed)
     return folder
 

@@ -1,0 +1,193 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_checkpoint import changed_copy
+
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.model import config as config_module
+from alpamayo_ros.model.alpamayo import make_network_on_meta
+from alpamayo_ros.model.config import TARGETS, ModelConfig
+from alpamayo_ros.model.geometry import QWEN3_VL_8B, BackboneGeometry
+
+
+def test_nvidias_keys_are_read(tiny: Path) -> None:
+    config = ModelConfig.load(tiny)
+    assert config.model_type == "alpamayo1_5"
+    assert config.has_captions
+    assert config.action_space.accel_std == 0.6810426736454882
+    assert config.action_space.n_waypoints == 64
+    assert config.flow.num_inference_steps == 10
+    assert config.history_tokens == 48
+    assert (config.expert.num_hidden_layers, config.expert.num_key_value_heads) == (4, 2)  # the backbone's
+    assert (config.expert.hidden_size, config.expert.num_attention_heads) == (96, 4)  # its own
+    assert config.expert.rope_theta == 5_000_000
+    assert config.backbone.json["text_config"]["vocab_size"] == config.vocabulary.vocab_size
+    assert not config.trained
+    assert config.load_vocabulary().future_start == config.vocabulary.traj_token_ids["future_start"]
+
+
+@pytest.mark.parametrize("section", sorted(TARGETS))
+def test_an_unknown_target_is_named_and_never_imported(tiny: Path, tmp_path: Path, section: str) -> None:
+    trap = tmp_path / "imported"
+
+    def change(config: dict[str, Any]) -> None:
+        config[section]["_target_"] = f"os.system('touch {trap}')"
+
+    with pytest.raises(ConfigurationError) as caught:
+        ModelConfig.load(changed_copy(tiny, tmp_path / "copy", change))
+    assert f"{section}._target_" in str(caught.value)
+    assert f"only {TARGETS[section]} is supported" in str(caught.value)
+    assert not trap.exists()
+
+
+def test_targets_are_known_by_their_class_alone(tiny: Path, tmp_path: Path) -> None:
+    def change(config: dict[str, Any]) -> None:
+        for section, name in TARGETS.items():
+            config[section]["_target_"] = f"a_package_that_is_not_here.{name}"
+
+    assert ModelConfig.load(changed_copy(tiny, tmp_path / "copy", change)).model_type == "alpamayo1_5"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("vlm_backend", "internvl", "vlm_backend in config.json is 'internvl'"),
+        ("expert_non_causal_attention", False, "expert_non_causal_attention in config.json is False"),
+        ("keep_same_dtype", False, "keep_same_dtype"),
+        ("model_type", "alpamayo3", "model_type is 'alpamayo3'; it has to be one of alpamayo_r1, alpamayo1_5"),
+        ("tokens_per_history_traj", "48", "tokens_per_history_traj in config.json is '48'"),
+        ("vlm_name_or_path", "", "vlm_name_or_path in config.json is ''"),
+        ("expert_cfg", None, "expert_cfg in config.json is None"),
+        ("expert_cfg", {"head_dim": 64}, "expert_cfg.head_dim is 64; it has to be 32"),
+        ("expert_cfg", {"num_hidden_layers": 3}, "expert_cfg.num_hidden_layers is 3; it has to be 4"),
+        ("expert_cfg", {"num_attention_heads": 3}, "num_attention_heads is 3; it has to be a multiple of"),
+        ("expert_cfg", {"hidden_size": 0}, "hidden_size is 0"),
+        (
+            "action_space_cfg",
+            {"_target_": TARGETS["action_space_cfg"], "jerk": 1},
+            "action_space_cfg.jerk is not known",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(tiny: Path, tmp_path: Path, key: str, value: object, message: str) -> None:
+    folder = changed_copy(tiny, tmp_path / "copy", lambda config: config.update({key: value}))
+    with pytest.raises(ConfigurationError) as caught:
+        ModelConfig.load(folder).load_vocabulary()
+    assert message in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_named(tiny: Path, tmp_path: Path) -> None:
+    folder = changed_copy(tiny, tmp_path / "copy", lambda _: None)
+    (folder / "vlm_base" / "config.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"vlm_base/config\.json can't be read as JSON"):
+        ModelConfig.load(folder)
+    (folder / "vlm_base" / "config.json").write_text("[]")
+    with pytest.raises(ConfigurationError, match="holds a list"):
+        ModelConfig.load(folder)
+    (folder / "vlm_base" / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(ConfigurationError, match="model_type is 'llama'; it has to be 'qwen3_vl'"):
+        ModelConfig.load(folder)
+
+
+def test_the_base_model_comes_before_what_the_checkpoint_names(tiny: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    geometry = json.loads((tiny / "vlm_base" / "config.json").read_text())
+    geometry["text_config"]["rms_norm_eps"] = 1e-5
+    (base / "config.json").write_text(json.dumps(geometry))
+    config = ModelConfig.load(tiny, base)
+    assert config.backbone.text.rms_norm_eps == 1e-5
+    assert config.tokenizer_file == tiny / "vlm_base" / "tokenizer.json"  # what it lacks is taken from there
+
+
+def test_a_backbone_that_cannot_be_had_has_the_built_in_geometry(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unreachable(name: str, patterns: object) -> Path:
+        if Path(name).is_dir():
+            return Path(name)
+        asked.append(name)
+        raise ConfigurationError("the hub can't be reached")
+
+    monkeypatch.setattr(config_module, "find_folder", unreachable)
+
+    def change(config: dict[str, Any]) -> None:
+        config["vlm_name_or_path"] = "nvidia/Cosmos-Reason2-8B"
+        config["expert_cfg"] = {
+            "hidden_size": 2048,
+            "intermediate_size": 8256,
+            "num_attention_heads": 16,
+            "head_dim": 128,
+        }
+
+    folder = changed_copy(tiny, tmp_path / "copy", change)
+    config = ModelConfig.load(folder)
+    assert asked == ["nvidia/Cosmos-Reason2-8B"]
+    assert config.backbone.text.hidden_size == 4096
+    with pytest.raises(
+        ConfigurationError, match=r"no tokenizer\.json in .*copy; give the folder or name of the backbone"
+    ):
+        config.load_vocabulary()
+    tokenizer = tmp_path / "base" / "tokenizer.json"
+    tokenizer.parent.mkdir()
+    tokenizer.write_bytes((tiny / "vlm_base" / "tokenizer.json").read_bytes())
+    (folder / "vlm_base" / "config.json").unlink()
+    config = ModelConfig.load(folder, tokenizer.parent)
+    assert config.tokenizer_file == tokenizer
+    assert config.backbone.origin == "the built-in Qwen3-VL-8B geometry"
+
+
+def test_a_hub_name_that_cannot_be_had_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigurationError, match="isn't in the local Hugging Face cache, and the hub can't be reached"):
+        ModelConfig.load("alpamayo-ros/there-is-no-such-model")
+    with pytest.raises(
+        ConfigurationError, match="no/such/folder is no folder; it has to be one, or a Hugging Face name"
+    ):
+        ModelConfig.load("no/such/folder")
+
+
+@pytest.mark.parametrize("spelling", ["transformers 4", "transformers 5"])
+def test_rope_theta_is_found_in_both_spellings(spelling: str) -> None:
+    text = dict(QWEN3_VL_8B["text_config"])
+    if spelling == "transformers 5":
+        text["rope_parameters"] = {**text.pop("rope_scaling"), "rope_theta": text.pop("rope_theta")}
+    geometry = BackboneGeometry.from_json({**QWEN3_VL_8B, "text_config": text}, 100, "here")
+    assert geometry.text.rope_theta == 5_000_000
+
+
+def test_the_full_size_model_has_the_parameters_of_nvidias(tiny: Path, tmp_path: Path) -> None:
+    def change(config: dict[str, Any]) -> None:
+        config["expert_cfg"] = {
+            "hidden_size": 2048,
+            "intermediate_size": 8256,
+            "num_attention_heads": 16,
+            "head_dim": 128,
+        }
+        config["action_in_proj_cfg"]["hidden_size"] = 1024
+        config["vocab_size"] = 155697
+
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text(json.dumps(QWEN3_VL_8B))
+    network = make_network_on_meta(ModelConfig.load(changed_copy(tiny, tmp_path / "copy", change), base))
+    shapes = network.shapes()
+    assert sum(parameter.numel() for parameter in network.parameters()) == 11_082_495_218
+    assert sum(parameter.numel() for parameter in network.vlm.parameters()) == 8_797_933_808
+    assert sum(parameter.numel() for parameter in network.expert.parameters()) == 2_279_238_656
+    assert sum(parameter.numel() for parameter in network.action_in_proj.parameters()) == 5_318_656
+    names = [name.split(".")[0] for name in shapes]
+    assert (names.count("vlm"), names.count("expert")) == (750, 397)
+    assert shapes["vlm.lm_head.weight"] == shapes["vlm.model.language_model.embed_tokens.weight"] == (155697, 4096)
+    assert shapes["expert.layers.35.self_attn.q_proj.weight"] == (2048, 2048)
+    assert shapes["expert.layers.0.self_attn.k_proj.weight"] == (1024, 2048)
+    assert shapes["expert.layers.0.self_attn.q_norm.weight"] == (128,)
+    assert shapes["expert.layers.0.mlp.down_proj.weight"] == (2048, 8256)
+    assert shapes["expert.norm.weight"] == (2048,)
+    assert shapes["action_out_proj.weight"] == (2, 2048)
+    trunk = {name.split(".")[3] for name in shapes if name.startswith("action_in_proj.encoder.trunk.")}
+    assert trunk == {"0", "2", "3", "5", "6", "8", "9", "11", "12"}

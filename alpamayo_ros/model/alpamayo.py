@@ -107,7 +107,7 @@ class AlpamayoModel:
             config=config,
             vocabulary=vocabulary,
             network=network,
-            backbone=Backbone(network.vlm, vocabulary.image_pad),
+            backbone=Backbone(network.vlm),
             action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
             device=device,
             dtype=dtype,

@@ -42,6 +42,7 @@ class PromptBatch:
     """Prompts of different lengths side by side, padded on the left."""
 
     token_ids: Tensor  # [B, P] int64
+    image_places: Tensor  # [B, P] bool: where images stand; written text may hold the same token
     attention: Tensor | None  # [B, P] bool, False at padding; None: no padding
     positions: Tensor  # [3, B, P] int64; 1 at padding
     padding: tuple[int, ...]  # per row
@@ -92,10 +93,13 @@ def batch_prompts(
     length = max(len(prompt) for prompt in prompts)
     padding = tuple(length - len(prompt) for prompt in prompts)
     token_ids = torch.full((len(prompts), length), pad)
+    image_places = torch.zeros(len(prompts), length, dtype=torch.bool)
     positions = torch.ones(3, len(prompts), length, dtype=torch.int64)
     deltas = []
     for row, (prompt, images, empty) in enumerate(zip(prompts, features, padding, strict=True)):
         token_ids[row, empty:] = torch.tensor(prompt.token_ids)
+        for image in prompt.images:
+            image_places[row, empty + image.start : empty + image.stop] = True
         rope = rope_positions(prompt, [(image.rows, image.columns) for image in images])
         positions[:, row, empty:] = rope.prompt
         deltas.append(rope.delta - empty)
@@ -104,6 +108,7 @@ def batch_prompts(
         attention = (torch.arange(length) >= torch.tensor(padding)[:, None]).to(device)
     return PromptBatch(
         token_ids.to(device),
+        image_places.to(device),
         attention,
         positions.to(device),
         padding,
@@ -115,9 +120,8 @@ def batch_prompts(
 class Backbone:
     """Runs transformers' Qwen3-VL."""
 
-    def __init__(self, vlm: Qwen3VLForConditionalGeneration, image_pad: int) -> None:
+    def __init__(self, vlm: Qwen3VLForConditionalGeneration) -> None:
         self._vlm = vlm
-        self._image_pad = image_pad
         config: Any = vlm.config
         self.layers = int(config.text_config.num_hidden_layers)
         self._merge = int(config.vision_config.spatial_merge_size)
@@ -144,7 +148,7 @@ class Backbone:
         embeddings = self._vlm.get_input_embeddings()(batch.token_ids)
         arguments: dict[str, Any] = {}
         if batch.features:
-            places = batch.token_ids == self._image_pad
+            places = batch.image_places
             embeddings[places] = torch.cat([image.embeddings for image in batch.features]).to(embeddings.dtype)
             deepstack = torch.cat([image.deepstack for image in batch.features], 1)
             arguments = {"visual_pos_masks": places, "deepstack_visual_embeds": list(deepstack)}

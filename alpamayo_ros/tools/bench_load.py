@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     reliable = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
     odometry = node.create_publisher(Odometry, options.odometry, reliable)
 
-    pictures = [array.array("B", jpeg(*options.size, seed)) for seed in range(len(cameras))]
+    height, width = options.size
+    pictures = [array.array("B", jpeg(height, width, seed)) for seed in range(len(cameras))]
     image = CompressedImage(format="jpeg")
     pose = Odometry()
     pose.header.frame_id, pose.child_frame_id = "odom", "base_link"

@@ -151,7 +151,7 @@ def _received(path: object) -> LivePath:
 
 
 def _ns(stamp: object) -> int:
-    return stamp.sec * 1_000_000_000 + stamp.nanosec  # type: ignore[attr-defined,no-any-return]
+    return stamp.sec * 1_000_000_000 + stamp.nanosec  # type: ignore[attr-defined]
 
 
 def _until_last_frame(bag: Path) -> float:

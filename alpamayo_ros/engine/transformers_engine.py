@@ -24,6 +24,7 @@ from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.device import resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.options import check_options
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, write
 from alpamayo_ros.engine.sampling import flow_noise
@@ -264,9 +265,13 @@ class TransformersEngine:
         if options.guidance_weight not in (None, 1):
             velocity = self._guided(velocity, reasoned, ends, samples, options)
 
-        noise = flow_noise(options.seed, range(options.num_samples), model.config.action_space.n_waypoints)
+        noise = self._noise(options)
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return integrate(velocity, noise.to(model.device), steps, options.noise_temperature).actions
+
+    def _noise(self, options: SamplingOptions) -> Tensor:
+        """What the flow starts from: [K, N, 2]."""
+        return flow_noise(options.seed, range(options.num_samples), self._model.config.action_space.n_waypoints)
 
     def _guided(
         self, guided: Velocity, reasoned: Reasoned, ends: Sequence[int], samples: int, options: SamplingOptions
@@ -331,33 +336,6 @@ class TransformersEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
-
-
-def read_without_route(
-    model: AlpamayoModel,
-    prompt: Prompt,
-    batch: PromptBatch,
-    cache: KVCache,
-    written: Sequence[Sequence[int]],
-    samples: int,
-) -> KVCache:
-    """What guidance compares with: the prompt without its route, and the same reasoning after it.
-
-    Everything before the route is in the cache already; the rest is read in one pass.
-
-    Args:
-        model, prompt, batch, cache: The guided prompt, and what was read of it.
-        written: Per row, the tokens after the prompt, `<|traj_future_start|>` included.
-        samples: How many trajectories will read each row.
-    """
-    route = prompt.route
-    rest = prompt.token_ids[route.stop :]
-    longest = max(len(tokens) for tokens in written)
-    padded = [[*rest, *tokens, *[model.vocabulary.pad] * (longest - len(tokens))] for tokens in written]
-    room = samples * model.config.action_space.n_waypoints
-    branch = cache.branch(range(len(written)), route.start, route.start + len(padded[0]) + room)
-    model.backbone.extend(batch, branch, torch.tensor(padded, device=model.device))
-    return branch
 
 
 def _frames_of(observation: Observation) -> list[Frame]:

@@ -14,25 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.reasoning import write
-from alpamayo_ros.engine.transformers_engine import read_without_route
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import integrate, mix_velocities
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
-from alpamayo_ros.model.images import preprocess
+from alpamayo_ros.model.images import ImageConfig, preprocess
 from alpamayo_ros.model.kv_cache import KVCache, Prefix
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, equal, not_supported, same_text
+from alpamayo_ros.tools.parity.predictions import ROTATION_TOLERANCE, XYZ_TOLERANCE, check_predictions
 from alpamayo_ros.tools.parity.recipes import recipe_image
+from alpamayo_ros.tools.parity.recorded_writer import RecordedWriter
 
 HIDDEN_TOLERANCE = 1e-4  # image features, logits, KV
 VELOCITY_TOLERANCE = 1e-3  # on the recorded states
 STATE_TOLERANCE = 2e-3  # free-running
-XYZ_TOLERANCE = 2e-3  # m
-ROTATION_TOLERANCE = 1e-3
 SPEED_TOLERANCE = 1e-4  # m/s, as in action_space.npz
 PIXEL_TOLERANCE = 1e-6
 CONSTANT_TOLERANCE = 1e-6  # relative
@@ -100,11 +100,14 @@ class _Run:
             padding=tuple(batch.padding[row] for row in rows),
             rope_deltas=tuple(batch.rope_deltas[row] for row in rows),
         )
-        writer = _Writer(self.settings, self.vocabulary, len(rows))
+        writer = RecordedWriter(self.settings, self.vocabulary, len(rows))
         write(self.model.backbone, batch, kv, logits[rows], writer)
         yield from self._reasoning_arrays(batch, rows, prompts, writer, kv)
         if "x0_noise" in self.arrays:
             yield from self._flow_arrays(batch, rows, prompts, writer, kv)
+            config = replace(self.model.config, images=self._image_config)
+            model = replace(self.model, config=config)
+            yield from check_predictions(self.name, self.arrays, self.settings, model, self.frames, rows)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -143,12 +146,13 @@ class _Run:
     @cached_property
     def patches(self) -> Any:
         """What the vision tower is given."""
-        config = replace(
-            self.model.config.images,
-            min_pixels=self.settings["min_pixels"],
-            max_pixels=self.settings["max_pixels"],
-        )
-        return preprocess([frame.transpose(1, 2, 0) for frame in self.frames], config, self.model.device)
+        pictures = [frame.transpose(1, 2, 0) for frame in self.frames]
+        return preprocess(pictures, self._image_config, self.model.device)
+
+    @property
+    def _image_config(self) -> ImageConfig:
+        limits = {name: self.settings[name] for name in ("min_pixels", "max_pixels")}
+        return replace(self.model.config.images, **limits)
 
     def _features(self) -> list[ImageFeatures]:
         return self.model.backbone.encode(self.patches)
@@ -188,7 +192,9 @@ class _Run:
         fused = batch.token_ids
         unfused = fused.clone()
         for row, (prompt, empty) in enumerate(zip(prompts, batch.padding, strict=True)):
-            unfused[row, empty + prompt.history.start : empty + prompt.history.stop] = self._placeholder
+            unfused[row, empty + prompt.history.start : empty + prompt.history.stop] = (
+                self.vocabulary.history_placeholder
+            )
         attention = torch.ones_like(fused) if batch.attention is None else batch.attention
         samples = self.settings["num_traj_samples"]
         deltas = torch.tensor(batch.rope_deltas).repeat_interleave(samples)[:, None]
@@ -208,12 +214,8 @@ class _Run:
             if key in self.arrays:
                 yield equal(f"{self.name}/{key}", values, self.arrays[key])
 
-    @property
-    def _placeholder(self) -> int:
-        return self.vocabulary.history_placeholder
-
     def _reasoning_arrays(
-        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: _Writer, kv: KVCache
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
     ) -> Iterator[CaseResult]:
         sequences = torch.cat((batch.token_ids[list(rows)], torch.tensor(writer.rows)), 1)
         yield equal(f"{self.name}/sequences_raw", sequences, self.arrays["sequences_raw"])
@@ -252,7 +254,7 @@ class _Run:
                     yield close(f"{self.name}/{key}", ours, recorded, HIDDEN_TOLERANCE)
 
     def _flow_arrays(
-        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: _Writer, kv: KVCache
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
     ) -> Iterator[CaseResult]:
         written = [writer.up_to_end(row) for row in range(len(rows))]
         ends = [batch.length + len(tokens) for tokens in written]
@@ -323,51 +325,6 @@ def _as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
     if theirs >= ours:
         return torch.cat([values] * (theirs // ours), -2)
     return values[..., :: ours // theirs, :]
-
-
-class _Writer:
-    """Chooses tokens as the recording did: by its plan or greedily, with NVIDIA's rules of stopping.
-
-    Its code stops one token after the last row has written `<|traj_future_start|>`; that token is never read.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], vocabulary: Vocabulary, rows: int) -> None:
-        self.rows: list[list[int]] = [[] for _ in range(rows)]
-        self.logits: list[Tensor] = []  # [rows, V] of every token
-        self._plan = settings["forced_plan"]
-        self._asks = settings["question"] is not None
-        self._limit = settings["max_new_tokens"]
-        self._vocabulary = vocabulary
-
-    def __call__(self, logits: Tensor) -> list[int] | None:
-        """The next token of every row; None after the last."""
-        self.logits.append(logits.clone())
-        done = self._vocabulary.future_start
-        finished = not self._asks and all(done in row for row in self.rows)
-        tokens = [self._next(index, logits[index]) for index in range(len(self.rows))]
-        for row, token in zip(self.rows, tokens, strict=True):
-            row.append(token)
-        ended = all(self._vocabulary.turn_end in row for row in self.rows)
-        return None if finished or ended or len(self.rows[0]) == self._limit else tokens
-
-    def up_to_end(self, row: int) -> list[int]:
-        """What a row wrote up to `<|traj_future_start|>`, or everything."""
-        tokens = self.rows[row]
-        end = self._vocabulary.future_start
-        return tokens[: tokens.index(end) + 1] if end in tokens else tokens
-
-    def _next(self, index: int, logits: Tensor) -> int:
-        row, step = self.rows[index], len(self.rows[index])
-        if self._vocabulary.turn_end in row:
-            return self._vocabulary.pad
-        if self._plan is None:
-            if not self._asks:
-                ids = self._vocabulary.trajectory_ids
-                logits = logits.clone()
-                logits[ids.start : ids.stop] = -torch.inf
-            return int(logits.argmax())
-        plan = self._plan[index]
-        return int(plan[step]) if step < len(plan) else 1000 + 37 * step + 11 * index
 
 
 END_TO_END = Checker("end_to_end_*.npz", _cases)

@@ -47,18 +47,8 @@ class FrameFeatures:
         Raises:
             BadImageError: a frame can't be decoded or has a size that the model can't take.
         """
-        fresh = self.missing(frames)
-        if fresh:
-            with clock.stage("decode"):
-                pictures = [decode(frame) for frame in fresh]
-            for frame, picture in zip(fresh, pictures, strict=True):
-                self._check_size(frame, *picture.shape[:2])
-            with clock.stage("preprocess"):
-                patches = preprocess(pictures, self._images, self._device)
-            with clock.stage("vision"):
-                encoded = self._backbone.encode(patches)
-            for frame, picture, features in zip(fresh, pictures, encoded, strict=True):
-                self._kept[frame.serial] = EncodedFrame(features, *picture.shape[:2])
+        for frame in self.missing(frames):
+            self._kept[frame.serial] = self._encode(frame, clock)
         found = []
         for frame in frames:
             self._kept.move_to_end(frame.serial)
@@ -70,6 +60,18 @@ class FrameFeatures:
     def clear(self) -> None:
         """Forget all."""
         self._kept.clear()
+
+    def _encode(self, frame: Frame, clock: StageClock) -> EncodedFrame:
+        """One frame alone: in a batch its features would round differently with each company it is in."""
+        with clock.stage("decode"):
+            picture = decode(frame)
+        height, width = picture.shape[:2]
+        self._check_size(frame, height, width)
+        with clock.stage("preprocess"):
+            patches = preprocess([picture], self._images, self._device)
+        with clock.stage("vision"):
+            features = self._backbone.encode(patches)[0]
+        return EncodedFrame(features, height, width)
 
     def _check_size(self, frame: Frame, height: int, width: int) -> None:
         try:

@@ -169,6 +169,14 @@ class Player:
             elif due == bag_ns:
                 return True
 
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait with the clock standing at the bag's start: who follows it has to have it before the first message."""
+        until = time.monotonic() + seconds
+        while not stop.is_set() and (left := until - time.monotonic()) > 0:
+            if self._clock is not None:
+                self._publish_clock(self._bag.start_ns)
+            stop.wait(min(left, 0.1))
+
     def _publish_clock(self, bag_ns: int) -> None:
         from rosgraph_msgs.msg import Clock
 
@@ -194,7 +202,7 @@ def play(options: argparse.Namespace, stop: threading.Event) -> None:
         player = Player(bag, options, stop)
         try:
             player.wait_for_subscribers(options.wait_for_subscribers)
-            stop.wait(options.delay)
+            player.wait(options.delay, stop)
             sent = 0
             while not stop.is_set():
                 total = round((player.end_ns - bag.start_ns) / SECOND, 1)

@@ -17,10 +17,7 @@ needs_kitti = pytest.mark.skipif(not KITTI.is_dir(), reason="the recorded KITTI 
 
 @needs_kitti
 @pytest.mark.timeout(280)
-def test_a_recorded_drive_gives_the_same_paths_live_and_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the node's too: both add in the same order
+def test_a_recorded_drive_gives_the_same_paths_live_and_offline(tmp_path: Path) -> None:
     bag, checkpoint, report = tmp_path / "kitti06", tmp_path / "tiny", tmp_path / "report"
     cameras = [f"front_wide={KITTI / 'image_l'}", f"front_tele={KITTI / 'image_r'}"]
     recording = ["--times", KITTI / "times.txt", "--poses", KITTI / "poses_full_06.txt", "--pose-format", "kitti"]
@@ -31,9 +28,9 @@ def test_a_recorded_drive_gives_the_same_paths_live_and_offline(
     assert evaluate_bag.main([str(bag), *map(str, evaluation)]) == 0
 
     # slower than real time, so that a busy machine drops no tick
-    paths = drive_node(bag, RIG, checkpoint, rate_hz=1 / STRIDE, samples=3, play_rate=0.3, log=tmp_path / "node.log")
+    paths = drive_node(bag, RIG, checkpoint, rate_hz=1 / STRIDE, samples=3, play_rate=0.2, log=tmp_path / "node.log")
 
     log = (tmp_path / "node.log").read_text()
     comparison = compare_with_bag(paths, report / "result_bag")
-    assert comparison.missing_live == (), log
+    assert comparison.missing_live == (), f"{comparison.missing_live} of the offline ticks are missing\n{log}"
     assert comparison.difference < 1e-6

@@ -24,7 +24,7 @@ from alpamayo_ros.core.parameter_groups import (
     SamplingSettings,
     TimingSettings,
 )
-from alpamayo_ros.core.types import ConfigurationError, SamplingOptions
+from alpamayo_ros.core.types import ConfigurationError, Observation, SamplingOptions
 
 __all__ = [
     "CameraSettings",
@@ -120,6 +120,11 @@ class Settings:
             noise_temperature=sampling.noise_temperature,
             guidance_weight=None if sampling.guidance_weight == 1.0 else sampling.guidance_weight,
         )
+
+    def tick_options(self, observation: Observation) -> SamplingOptions:
+        """The engine's options for this observation: with its seed, and without guidance where there is no text."""
+        options = self.sampling_options(tick_seed(self.sampling.seed, observation.t0_ns))
+        return options if observation.navigation is not None else replace(options, guidance_weight=None)
 
 
 GROUPS: Mapping[str, tuple[type, str]] = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.select import Chosen, select
-from alpamayo_ros.core.settings import Settings, tick_seed
+from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import (
     BadImageError,
     EngineError,
@@ -115,17 +115,16 @@ class Replay:
     def _predict(self, observation: Observation, now_ns: int) -> Tick:
         settings = self._settings
         anchor = settings.camera(settings.anchor).index
-        seed = tick_seed(settings.sampling.seed, observation.t0_ns)
+        options = replace(settings.tick_options(observation), draft_token_ids=self._drafts)
         tick = Tick(
             now_ns,
             observation=observation,
-            seed=seed,
+            seed=options.seed,
             odometry_frame=self._inputs.odometry_frame,
             prepare_ms=self._prepare_ms,
             frames=observation.frames.get(anchor, ()),
         )
         self._prepare_ms = 0.0
-        options = replace(settings.sampling_options(seed), draft_token_ids=self._drafts)
         started = time.monotonic()
         try:
             prediction = self._engine.predict(observation, options)

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any
 
 from alpamayo_ros.core.observe import CameraState, build_observation_builder
-from alpamayo_ros.core.settings import Settings, tick_seed
+from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import EgoPose, Observation, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.worker import Outcome, Worker
@@ -173,7 +173,7 @@ class Drive:
             scene, settings = self._newest, self._settings
         if scene is None:
             raise LookupError("there is no scene yet: no tick had all of its inputs")
-        options = settings.sampling_options(tick_seed(settings.sampling.seed, scene.t0_ns))
+        options = settings.tick_options(scene)
         return self._worker.ask(scene, question, options), scene.t0_ns
 
     def stop(self, timeout: float) -> bool:
@@ -237,8 +237,7 @@ class Drive:
             if isinstance(result, Observation):
                 self._newest = result
         if isinstance(result, Observation):
-            options = settings.sampling_options(tick_seed(settings.sampling.seed, result.t0_ns))
-            self._worker.submit(result, options, arrived)
+            self._worker.submit(result, settings.tick_options(result), arrived)
         elif result is not None:
             self._skip(result)
 

@@ -1,11 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from alpamayo_ros.core.settings import flatten, parameters, parse_settings, tick_seed
-from alpamayo_ros.core.types import ConfigurationError, SamplingOptions, SkipReason
+from alpamayo_ros.core.types import ConfigurationError, EgoPose, Observation, SamplingOptions, SkipReason
 
 ROOT = Path(__file__).parents[2]
 FRONT = {"cameras.front_wide.topic": "/front"}
@@ -138,6 +139,15 @@ def test_zero_and_one_stand_for_no_limit_and_no_guidance():
     flat = {**FRONT, "sampling.deadline_ms": 80, "sampling.flow_steps": 5, "sampling.guidance_weight": 1.5}
     options = parse_settings(flat).sampling_options(seed=7)
     assert (options.deadline_ms, options.flow_steps, options.guidance_weight) == (80.0, 5, 1.5)
+
+
+def test_a_tick_without_a_navigation_text_is_not_guided():
+    settings = parse_settings({**FRONT, "sampling.guidance_weight": 1.5, "sampling.seed": 3})
+    pose = EgoPose(9, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
+    told = Observation(9, 0, {}, np.zeros((16, 3)), np.zeros((16, 3, 3)), pose, navigation="Turn left in 30m")
+    assert settings.tick_options(told).guidance_weight == 1.5
+    assert settings.tick_options(replace(told, navigation=None)).guidance_weight is None
+    assert settings.tick_options(told).seed == tick_seed(3, 9)
 
 
 def test_a_ticks_seed_depends_on_the_parameter_and_on_t0_alone():

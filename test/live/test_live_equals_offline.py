@@ -15,6 +15,7 @@ STRIDE = 0.5  # s
 needs_kitti = pytest.mark.skipif(not KITTI.is_dir(), reason="the recorded KITTI drive is not beside the project")
 
 
+@pytest.mark.live
 @needs_kitti
 @pytest.mark.timeout(280)
 def test_a_recorded_drive_gives_the_same_paths_live_and_offline(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from alpamayo_ros.tools.command import run_command
+
 CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
 CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
 SETTLE = 5.0  # s of load before anything is counted
@@ -265,4 +267,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

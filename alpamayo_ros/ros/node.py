@@ -1,12 +1,14 @@
 """The lifecycle node: transitions, services and the heartbeat around the drive.
 
-Callback groups: lifecycle services alone (configuring takes minutes), inputs, heartbeat, services; parameters and
-/clock are in the default one. So nothing slow keeps the clock, the status or the parameters from working.
+Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
+inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
+or the parameters from working.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import sys
 import time
@@ -152,6 +154,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         drive = Drive(settings, engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
         self._configured = Configured(engine, outputs, drive, inputs)
+        gc.collect()
+        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
         self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info}")
         if not engine.info.trained:
             self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")

@@ -148,8 +148,7 @@ def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> flo
         "    topic = f'/bench/{name}/image/compressed'\n"
         "    node.create_subscription(CompressedImage, topic, lambda message: None, qos)\n"
         f"node.create_subscription(Odometry, {odometry!r}, lambda message: None, qos)\n"
-        "executor = rclpy.executors.MultiThreadedExecutor(4)\n"  # as the node has it
-        "executor.add_node(node); executor.spin()\n"
+        "rclpy.spin(node)\n"
     )
     with running([sys.executable, "-c", program]) as bare, running(load):
         time.sleep(SETTLE)

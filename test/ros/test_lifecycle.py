@@ -41,7 +41,7 @@ def test_it_drives_again_after_deactivate_and_after_cleanup(live):
         assert node.trigger_deactivate() == SUCCESS
         driver.wait_for("markers", lambda array: any(marker.action == marker.DELETEALL for marker in array.markers))
         driver.received["path"].clear()
-        driver.play()
+        driver.play(seconds=0.5)
         assert not driver.received["path"]
         if again == "cleanup":
             assert node.trigger_cleanup() == SUCCESS

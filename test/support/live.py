@@ -24,7 +24,7 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.ros.convert import time_message
-from alpamayo_ros.ros.executor import NodeExecutor
+from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 
 STEP_NS = 100_000_000
@@ -209,7 +209,6 @@ class Live:
         self.context.try_shutdown()
 
     def _spin(self, node: Node) -> None:
-        executor = NodeExecutor(4, context=self.context)
-        thread = threading.Thread(target=executor.run, args=(node, self._stopping), name=f"spin {node.get_name()}")
+        thread = threading.Thread(target=serve, args=(node, self._stopping), name=f"spin {node.get_name()}")
         thread.start()
         self._running.append((node, thread))

@@ -152,13 +152,13 @@ class ObservationBuilder:
         by = None if before_ns is None else round((now_ns - before_ns) * 1e-9, 6)
         self._time_jump(now_ns, {"input": "clock", "by_s": by})
 
-    def mark_bad_image(self, camera: str, serial: int, message: str) -> None:
+    def mark_bad_image(self, serial: int, message: str) -> None:
         """The engine could not decode this frame: it is never chosen again. Unknown serials are ignored."""
-        source = self._camera(camera)
-        frame = source.take_out(serial, message)
-        if frame is not None and source is self._anchor:
-            self._lattice.remove(frame.stamp_ns)
-            self._forget_choices(frame.stamp_ns)
+        for camera in self._cameras.values():
+            frame = camera.take_out(serial, message)
+            if frame is not None and camera is self._anchor:
+                self._lattice.remove(frame.stamp_ns)
+                self._forget_choices(frame.stamp_ns)
 
     def block(self, reason: SkipReason, **numbers: Any) -> None:
         """Every tick is skipped for this reason until `unblock`: disabled, engine_not_ready, clock_stopped."""

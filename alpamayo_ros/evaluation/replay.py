@@ -129,6 +129,8 @@ class Replay:
         try:
             prediction = self._engine.predict(observation, options)
         except BadImageError as error:
+            if error.serial is not None:
+                self.builder.mark_bad_image(error.serial, str(error))
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
         except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
             self._drafts = ()  # they may be what it stumbled over

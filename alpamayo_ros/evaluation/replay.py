@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from alpamayo_ros.core.checks import check_prediction
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.select import Chosen, select
 from alpamayo_ros.core.settings import Settings
@@ -28,7 +29,7 @@ from alpamayo_ros.core.types import (
 )
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.bag import BagMessage
-from alpamayo_ros.evaluation.inputs import BagInputs, stamp_ns
+from alpamayo_ros.evaluation.inputs import BagInputs
 
 logger = logging.getLogger(__name__)
 

@@ -24,13 +24,13 @@ from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallba
 from rclpy.node import Node
 from std_srvs.srv import SetBool, Trigger
 
+from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
-from alpamayo_ros.ros.child_frame import ChildFrame
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message

@@ -5,9 +5,9 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.lifecycle import TransitionCallbackReturn
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.convert import stamp_ns
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 

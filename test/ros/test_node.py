@@ -11,9 +11,9 @@ from live import LATCHED, STEP_NS, VOLATILE, wait_until
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import BadImageError
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.convert import stamp_ns
 
 
 def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):

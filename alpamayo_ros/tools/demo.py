@@ -82,6 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
+    # The tiny model gains nothing from a second thread, and waits for it on a busy machine.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         checkpoint = out / "tiny_checkpoint"
         if not checkpoint.exists():

@@ -28,7 +28,7 @@ def test_a_recorded_drive_gives_the_same_paths_live_and_offline(tmp_path: Path) 
     assert evaluate_bag.main([str(bag), *map(str, evaluation)]) == 0
 
     # so slow that a busy machine drops no tick
-    play_rate = min(0.25, affordable_rate(report / "report.json", STRIDE) / 4)
+    play_rate = min(0.25, affordable_rate(report / "report.json", STRIDE))
     log_file = tmp_path / "node.log"
     paths = drive_node(bag, RIG, checkpoint, rate_hz=1 / STRIDE, samples=3, play_rate=play_rate, log=log_file)
 

@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rig import Message, builder, delayed, frames, ns, observations, odometry, run, seconds, send, skips, stamps
+from rig import (
+    Message,
+    builder,
+    delayed,
+    frames,
+    ns,
+    observations,
+    odometry,
+    run,
+    seconds,
+    send,
+    skips,
+    stamps,
+    standing,
+)
 
 from alpamayo_ros.core.lattice import Lattice
 from alpamayo_ros.core.types import Observation
@@ -251,3 +265,8 @@ def test_serial_numbers_are_never_used_twice() -> None:
             serials.append(frame.serial)
         receiver.reset(ns(1))
     assert len(set(serials)) == 10
+
+
+def test_four_frames_make_the_first_tick() -> None:
+    decided = run(builder("wide", "left"), frames("wide", 10) + frames("left", 10) + odometry(pose=standing))
+    assert stamps(observations(decided)[0], 0) == [0.0, 0.1, 0.2, 0.3]

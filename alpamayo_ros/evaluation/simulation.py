@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from alpamayo_ros.core.accounting import StreamCounts
+from alpamayo_ros.core.builder_config import BuilderConfig
 from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.types import Observation, Skip, SkipReason
-from alpamayo_ros.evaluation.scenario import ClockEvent, FrameEvent, OdometryEvent, Scenario, TickEvent
+from alpamayo_ros.evaluation.scenario import ClockEvent, Event, FrameEvent, OdometryEvent, Scenario, TickEvent
 
 JUMP_NS = 1_000_000_000  # the node takes a larger step of its clock for a jump
 STOPPED_NS = 2_000_000_000  # and simulated time that stands still for so long for stopped
@@ -75,34 +76,63 @@ class ScenarioClock:
         return still_ns if self.is_steady and still_ns > STOPPED_NS else 0
 
 
+class Simulation:
+    """A builder that is given a scenario's events by the same calls as by the node.
+
+    That is `clock_jumped` for a clock event by which the clock jumps, and a block as `clock_stopped` while simulated
+    time stands still.
+    """
+
+    def __init__(self, config: BuilderConfig) -> None:
+        self.builder = build_observation_builder(config)
+        self._clock = ScenarioClock()
+
+    def take(self, event: Event) -> int:
+        """An event arrives; the clock then, ns. A tick changes nothing."""
+        builder = self.builder
+        jumped = isinstance(event, ClockEvent) and self._clock.set(event)
+        now_ns = event.now_ns if isinstance(event, ClockEvent) else self._clock.now_ns(event.at_ns)
+        _tell_stopped(builder, self._clock.stopped_ns(event.at_ns))
+        if jumped:
+            builder.clock_jumped(now_ns)
+        if isinstance(event, FrameEvent):
+            height, width = event.height, event.width
+            builder.add_frame(event.camera, event.stamp_ns, b"", "", now_ns=now_ns, height=height, width=width)
+        elif isinstance(event, OdometryEvent):
+            builder.add_pose(event.pose, frame_id=event.frame_id, child_frame_id=event.child_frame_id, now_ns=now_ns)
+        return now_ns
+
+
 def simulate(scenario: Scenario, explain: bool = False) -> Iterator[dict[str, Any]]:
     """What the builder answers at each tick, as JSON types; stamps in seconds, rounded to 1 us.
 
-    The builder is given the same calls as by the node: `clock_jumped` for a clock event by which the clock jumps,
-    `clock_stopped` while simulated time stands still. A tick asks it to `observe`; since nobody asks it to `poll`, the
-    frames that count as used are those of the ticks that were asked for, and the rate limits nothing.
+    A tick asks it to `observe`. Since nobody asks it to `poll`, the frames that count as used are those of the ticks
+    that were asked for, and the rate limits nothing.
 
     Args:
         scenario: as parsed.
         explain: give the numbers of every reason that holds, too.
     """
-    builder = build_observation_builder(scenario.config)
-    clock = ScenarioClock()
+    simulation = Simulation(scenario.config)
     for event in scenario.events:
-        jumped = isinstance(event, ClockEvent) and clock.set(event)
-        now_ns = event.now_ns if isinstance(event, ClockEvent) else clock.now_ns(event.at_ns)
-        _tell_stopped(builder, clock.stopped_ns(event.at_ns))
-        if isinstance(event, ClockEvent):
-            if jumped:
-                builder.clock_jumped(now_ns)
-        elif isinstance(event, FrameEvent):
-            builder.add_frame(
-                event.camera, event.stamp_ns, b"", "", now_ns=now_ns, height=event.height, width=event.width
-            )
-        elif isinstance(event, OdometryEvent):
-            builder.add_pose(event.pose, frame_id=event.frame_id, child_frame_id=event.child_frame_id, now_ns=now_ns)
-        elif isinstance(event, TickEvent):
-            yield _line(event, builder.observe(now_ns), builder, explain)
+        now_ns = simulation.take(event)
+        if isinstance(event, TickEvent):
+            yield _line(event, simulation.builder.observe(now_ns), simulation.builder, explain)
+
+
+def with_ticks(config: BuilderConfig, events: Iterable[Event]) -> Iterator[Event]:
+    """The events, and a tick after each by which the node would decide one: that gives a trajectory, or a skip."""
+    simulation = Simulation(config)
+    decided = False
+    at_ns: int | None = None
+    for event in events:
+        yield event
+        at_ns = event.at_ns
+        if simulation.builder.poll(simulation.take(event)) is not None:
+            decided = True
+            yield TickEvent(at_ns)
+    if not decided and at_ns is not None:
+        yield TickEvent(at_ns)  # which says why there was none
 
 
 def _tell_stopped(builder: ObservationBuilder, stopped_ns: int) -> None:

@@ -182,7 +182,11 @@ class _Recorded:
         except BaseException as error:
             self._recorder.end((time.monotonic() - started) * 1e3, error=f"{type(error).__name__}: {error}")
             raise
-        self._recorder.end((time.monotonic() - started) * 1e3, prediction=prediction)
+        engine_ms = (time.monotonic() - started) * 1e3
+        if isinstance(prediction, Prediction):
+            self._recorder.end(engine_ms, prediction=prediction)
+        else:
+            self._recorder.end(engine_ms, error=f"the answer is a {type(prediction).__name__}, expected Prediction")
         return prediction
 
     def predict_batch(

@@ -146,6 +146,17 @@ class TestFailures:
         assert got.ticks[-1].prediction is not None
         assert np.isnan(got.ticks[-1].prediction.xyz).all()
 
+    def test_an_answer_that_is_none_is_saved_as_that(self, tmp_path: Path) -> None:
+        class Silent(NullEngine):
+            def predict(self, observation: Observation, options: SamplingOptions) -> Any:
+                return None
+
+        outcomes = self.drive_worker(tmp_path, Silent(), count=1)
+        assert outcomes[0].skip is not None
+        assert outcomes[0].skip.reason is SkipReason.BAD_OUTPUT
+        got = read_ticks(wait_for_files(tmp_path, 1)[0])
+        assert got.ticks[0].error == "the answer is a NoneType, expected Prediction"
+
     def test_drafts_are_recorded_as_the_engine_got_them(self, tmp_path: Path) -> None:
         class Writing(NullEngine):
             def predict(self, observation: Observation, options: SamplingOptions) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from scenarios import START, arriving, config, frames, odometry, run, ticks, write
 
+from alpamayo_ros.evaluation.scenario import parse_scenario
+from alpamayo_ros.evaluation.simulation import simulate as run_scenario
 from alpamayo_ros.tools import simulate
 
 SCENARIO = [config("wide"), *arriving(frames("wide", 30) + odometry() + ticks())]
@@ -97,3 +99,13 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     got = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=True)
     assert len(got.stdout.splitlines()) == 1
     assert got.stderr == ""
+
+
+def test_the_scenarios_of_the_documentation_and_of_the_help_can_be_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text()
+    documented = page.split("## The file")[1].split("```")[1]
+    shown = simulate.build_parser().format_help()
+    helped = shown[shown.index('{"type": "config"') : shown.index("Printed is")].replace(",\n   ", ", ")
+    for text in (documented, helped):
+        lines = [line.strip().encode() for line in text.strip().splitlines()]
+        assert [line["at"] for line in run_scenario(parse_scenario(lines))] == [1.05 if text == documented else 1.03]

@@ -12,7 +12,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-live lint format bench clean
+.PHONY: setup demo test lint format bench clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -35,9 +35,6 @@ $(STAMPS)/interfaces: $(INTERFACES) scripts/build_interfaces.sh $(STAMPS)/packag
 
 test: setup
 	@$(BIN)/python -m pytest
-
-test-live: setup
-	@$(BIN)/python -m pytest -m live
 
 lint: setup
 	@$(BIN)/ruff format --check .

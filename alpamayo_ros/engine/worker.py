@@ -35,6 +35,7 @@ class Outcome:
     assemble_ms: float = 0.0  # from the arrival of the message that completed it to the engine's start
     engine_ms: float = 0.0  # inside the engine
     done: float = 0.0  # monotonic s, when the engine had answered
+    bad_image: BadImageError | None = None  # a frame could not be decoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +191,8 @@ class Worker:
         try:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
         except BadImageError as error:
-            return _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+            skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+            return replace(skipped, bad_image=error)
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})

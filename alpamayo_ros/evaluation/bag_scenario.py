@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from alpamayo_ros.core.incoming import SECOND_NS, stamp_ns
 from alpamayo_ros.core.parameter_groups import CAMERA_INDICES
 from alpamayo_ros.core.settings import MAX_CAMERAS, Settings, parse_settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
-from alpamayo_ros.evaluation.inputs import ODOMETRY, TRANSPORTS, BagInputs, stamp_ns
+from alpamayo_ros.evaluation.inputs import ODOMETRY, TRANSPORTS, BagInputs
 from alpamayo_ros.evaluation.scenario import ClockEvent, Event, FrameEvent, OdometryEvent
 
 CLOCK_TOPIC, CLOCK = "/clock", "rosgraph_msgs/msg/Clock"
-SECOND_NS = 1_000_000_000
 # segments of an image topic that don't tell one camera from another
 COMMON = {"camera", "cameras", "sensor", "sensors", "sensing", "image", "images", "image_raw", "image_color"}
 COMMON |= {"image_rect", "image_rect_color", "compressed", "color", "rgb", "raw"}

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from alpamayo_ros.core.checks import check_prediction
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.select import Chosen, select
 from alpamayo_ros.core.settings import Settings
@@ -28,7 +29,7 @@ from alpamayo_ros.core.types import (
 )
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.bag import BagMessage
-from alpamayo_ros.evaluation.inputs import BagInputs, stamp_ns
+from alpamayo_ros.evaluation.inputs import BagInputs
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,8 @@ class Replay:
         try:
             prediction = self._engine.predict(observation, options)
         except BadImageError as error:
+            if error.serial is not None:
+                self.builder.mark_bad_image(error.serial, str(error))
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
         except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
             self._drafts = ()  # they may be what it stumbled over

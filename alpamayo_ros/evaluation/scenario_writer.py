@@ -8,9 +8,8 @@ from dataclasses import fields
 import numpy as np
 
 from alpamayo_ros.core.builder_config import BuilderConfig
+from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.evaluation.scenario import ClockEvent, Event, FrameEvent, OdometryEvent
-
-SECOND_NS = 1_000_000_000
 
 
 def config_line(config: BuilderConfig) -> str:

@@ -1,12 +1,14 @@
 """The lifecycle node: transitions, services and the heartbeat around the drive.
 
-Callback groups: lifecycle services alone (configuring takes minutes), inputs, heartbeat, services; parameters and
-/clock are in the default one. So nothing slow keeps the clock, the status or the parameters from working.
+Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
+inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
+or the parameters from working.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import sys
 import time
@@ -22,6 +24,7 @@ from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallba
 from rclpy.node import Node
 from std_srvs.srv import SetBool, Trigger
 
+from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
@@ -29,7 +32,6 @@ from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
-from alpamayo_ros.ros.child_frame import ChildFrame
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
@@ -156,6 +158,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
         self._configured = Configured(engine, recorder, outputs, drive, inputs)
+        gc.collect()
+        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
         self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info}")
         if not engine.info.trained:
             self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")

@@ -96,7 +96,7 @@ def decode(frame: Frame) -> Image:
         return _decode_by_cv_bridge(frame)
     except (ValueError, cv2.error) as error:
         raise BadImageError(
-            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}", frame.serial
         ) from error
 
 
@@ -112,7 +112,7 @@ def frame_size(frame: Frame) -> tuple[int, int]:
         return image_size(_bytes(frame))
     except ValueError as error:
         raise BadImageError(
-            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}", frame.serial
         ) from error
 
 

@@ -22,8 +22,7 @@ from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
-
-INTERRUPTED = 130
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -146,4 +145,4 @@ def _show(report: Mapping[str, Any], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

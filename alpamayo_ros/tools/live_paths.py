@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -62,17 +63,25 @@ def drive_node(
 
     from alpamayo_ros.msg import InferenceStatus
 
+    settings = load_rig(rig)
     parameters = {
         "use_sim_time": "true",
         "engine.checkpoint": str(checkpoint),
         "rate_hz": f"{rate_hz:.6f}",
         "sampling.num_samples": str(samples),
-        "max_result_age": "30.0",  # a path that is late on a slow machine is still a path to compare
+        # on a slow machine messages, the clock and paths may be late, and are still to be compared: nothing is lost
+        "future_tolerance": "5.0",
+        "max_result_age": "30.0",
+        "odometry.reliability": "reliable",
+        "odometry.depth": "100",
     }
+    for camera in settings.cameras:
+        parameters[f"cameras.{camera.name}.reliability"] = "reliable"
+        parameters[f"cameras.{camera.name}.depth"] = "100"
     node_command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
     for name, value in parameters.items():
         node_command += ["-p", f"{name}:={value}"]
-    inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
+    inputs = len(settings.cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
     play_command += ["--wait-for-subscribers", str(inputs), "--rate", f"{play_rate:.4f}"]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
@@ -113,6 +122,18 @@ def drive_node(
     if not paths:
         raise AlpamayoError(f"no path crossed DDS; the node's log is {log}")
     return paths
+
+
+def affordable_rate(report: Path, stride: float) -> float:
+    """How fast a bag may be played so that the engine keeps up, with room to spare, as it was measured offline.
+
+    Args:
+        report: the evaluator's report.json.
+        stride: s between ticks.
+    """
+    timings = json.loads(report.read_text())["timings_ms"]
+    slowest_ms = timings["engine_total"]["p99"] + timings["ahead_of_tick"]["p99"]
+    return min(1.0, stride / (2 * slowest_ms * 1e-3))
 
 
 @dataclass(frozen=True)

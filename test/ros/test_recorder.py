@@ -6,10 +6,10 @@ import pytest
 from live import JPEG
 from std_srvs.srv import Trigger
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.engine.tick_file import read_ticks
-from alpamayo_ros.ros.convert import stamp_ns
 
 
 def recording(folder):

@@ -1,0 +1,37 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alpamayo_ros.tools.command import run_command
+
+PROGRAM = """
+import os, signal
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
+
+def main():
+    try:
+        exec("import os, signal, time\\nos.kill(os.getpid(), signal.SIGINT)\\ntime.sleep(5)")
+    except KeyboardInterrupt:
+        {what}
+
+run_command(main)
+"""
+
+
+@pytest.mark.parametrize("what", ["return INTERRUPTED", "raise"])
+def test_an_interrupted_program_ends_with_130_wherever_the_interrupt_came(tmp_path: Path, what: str) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(what=what))
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"
+    command = [sys.executable, "-m", "program"]
+    ended = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_another_status_is_kept(status: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(lambda: status)
+    assert ended.value.code == status

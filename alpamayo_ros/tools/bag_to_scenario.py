@@ -10,7 +10,6 @@ those that the bag holds, all of them required.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +22,7 @@ from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
 from alpamayo_ros.evaluation.scenario_writer import config_line, event_line
 from alpamayo_ros.evaluation.simulation import with_ticks
+from alpamayo_ros.tools.command import run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         _convert(options)
-    except BrokenPipeError:  # whoever read it has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        raise
     except (AlpamayoError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -85,4 +85,4 @@ def _write(file: TextIO, line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

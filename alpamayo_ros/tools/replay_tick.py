@@ -23,6 +23,7 @@ from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.tick_comparison import compare, run_again
 from alpamayo_ros.engine.tick_file import RecordedTick, TickFile, read_ticks
 from alpamayo_ros.evaluation.rig import parameter_argument
+from alpamayo_ros.tools.command import run_command
 
 SAME, DIFFERENT, UNUSABLE = 0, 1, 2
 
@@ -71,9 +72,6 @@ def main(arguments: list[str] | None = None) -> int:
     except AlpamayoError as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
     return SAME if all(same) else DIFFERENT
 
 
@@ -146,4 +144,4 @@ def _replay(engine: Engine, number: int, tick: RecordedTick, tolerance: float) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

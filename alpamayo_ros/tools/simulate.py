@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.scenario import Scenario, parse_scenario
 from alpamayo_ros.evaluation.simulation import simulate
+from alpamayo_ros.tools.command import run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,14 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
         for line in simulate(scenario, explain=options.explain):
             print(json.dumps(line))
-        sys.stdout.flush()
     except AlpamayoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read it has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -205,15 +205,16 @@ class Worker:
     def _refusal(self, observation: Observation, prediction: Prediction, engine_s: float) -> Skip | None:
         """Why this result may not be published."""
         t0_ns = observation.t0_ns
+        bad = check_prediction(observation=observation, prediction=prediction)
         with self._wake:
             if observation.epoch != self._epoch:
                 numbers = {"epoch": observation.epoch, "now_epoch": self._epoch}
                 return _skip(SkipReason.TIME_JUMP, t0_ns, numbers)
-            self._drafts = prediction.reasoning_token_ids[0]
+            if bad is None:
+                self._drafts = prediction.reasoning_token_ids[0]
         if self.deadline and engine_s > self.deadline:
             late = {"took_s": round(engine_s, 3), "deadline": self.deadline}
             return _skip(SkipReason.DEADLINE_MISSED, t0_ns, late)
-        bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return bad
         age = (self._now_ns() - t0_ns) * 1e-9

@@ -140,10 +140,10 @@ class Replay:
             text = f"{type(error).__name__}: {error}"
             return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, text))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
-        self._drafts = prediction.reasoning_token_ids[0]
         bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return replace(tick, skip=bad)
+        self._drafts = prediction.reasoning_token_ids[0]
         return replace(tick, prediction=prediction, chosen=select(prediction, settings.output.selection))
 
 

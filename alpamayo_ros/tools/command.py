@@ -11,9 +11,16 @@ INTERRUPTED = 130  # what shells report after Ctrl-C
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:
-    """Run a program's main function, and end the process with the status that it returns."""
+    """Run a program's main function, and end the process with the status that it returns.
+
+    That is 0 too when whoever read its output, such as `head`, has seen enough and is gone.
+    """
     try:
         status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        status = 0
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         status = INTERRUPTED

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,14 @@ def test_another_status_is_kept(status: int) -> None:
     with pytest.raises(SystemExit) as ended:
         run_command(lambda: status)
     assert ended.value.code == status
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    lines = "lambda: print(*range(10**5), sep=chr(10)) or 1"
+    (tmp_path / "program.py").write_text(f"from alpamayo_ros.tools.command import run_command\nrun_command({lines})")
+    command = f"{sys.executable} {tmp_path / 'program.py'} | head -n 1"
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")

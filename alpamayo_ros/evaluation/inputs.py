@@ -56,10 +56,14 @@ class BagInputs:
         """The messages of all inputs, in order of arrival."""
         return self._bag.messages(self.topics)
 
+    def is_image(self, message: BagMessage) -> bool:
+        """Whether it is of one of the cameras."""
+        return message.topic in self._cameras
+
     def feed(self, builder: ObservationBuilder, message: BagMessage, now_ns: int) -> None:
         """Give the builder a message, as the node does."""
         content = message.message
-        if message.topic in self._cameras:
+        if self.is_image(message):
             builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(content))
         elif message.topic == self._odometry_topic:
             pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)

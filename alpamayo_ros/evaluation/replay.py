@@ -62,6 +62,9 @@ class Tick:
 class Replay:
     """Iterates over a bag's ticks. `progress_ns` and `builder` may be looked at meanwhile.
 
+    A recording often goes on after its last image. What the node would say then, that the cameras are silent, is left
+    out and counted by `after_last_image`; silence between images is not.
+
     Args:
         inputs: the bag's, for a rig.
         settings: of that rig; `rate_hz` says how many ticks a second.
@@ -72,6 +75,7 @@ class Replay:
     def __init__(self, inputs: BagInputs, settings: Settings, engine: Engine, *, ideal: bool = False) -> None:
         self.builder: ObservationBuilder = build_observation_builder(settings.builder_config())
         self.progress_ns = 0  # receive time of the newest message
+        self.after_last_image = 0  # skips left out
         self._inputs = inputs
         self._settings = settings
         self._engine = engine
@@ -81,6 +85,19 @@ class Replay:
         self._prepare_ms = 0.0
 
     def __iter__(self) -> Iterator[Tick]:
+        silent: list[Tick] = []
+        for tick, has_image in self._decided():
+            if tick is not None and tick.t0_ns is None:
+                silent.append(tick)
+            elif tick is not None or has_image:
+                yield from silent
+                silent.clear()
+                if tick is not None:
+                    yield tick
+        self.after_last_image = len(silent)
+
+    def _decided(self) -> Iterator[tuple[Tick | None, bool]]:
+        """After every message: the tick that it decided, and whether it is an image."""
         for now_ns, message in self._clocked():
             self.progress_ns = message.receive_ns
             self._inputs.feed(self.builder, message, now_ns)
@@ -88,10 +105,12 @@ class Replay:
                 self._epoch, self._drafts = self.builder.epoch, ()
             self._prepare()
             result = self.builder.poll(now_ns)
+            tick = None
             if isinstance(result, Skip):
-                yield Tick(now_ns, skip=result)
+                tick = Tick(now_ns, skip=result)
             elif result is not None:
-                yield self._predict(result, now_ns)
+                tick = self._predict(result, now_ns)
+            yield tick, self._inputs.is_image(message)
 
     def why_nothing(self) -> Skip | None:
         """After the last message: why no tick could be, for a bag that gave none."""

@@ -128,6 +128,8 @@ def _show(report: Mapping[str, Any], out: Path) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"\n{ticks['ok']} of {ticks['total']} ticks gave a path; skipped, by reason:")
     print(skip_table(report["skips"]))
+    if report["skips_after_last_image"]:
+        print(f"not counted: {report['skips_after_last_image']} after the last image, for want of another")
     why = report["why_no_tick"]
     if why is not None:
         print(f"no tick could be decided at all: {why['reason']} {why['numbers']}")

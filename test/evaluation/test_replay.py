@@ -217,6 +217,19 @@ class TestSkips:
         assert failed.t0_ns == START_NS + 2 * SECOND
         assert len(good(found)) > 20
 
+    @pytest.mark.parametrize("images_again", [True, False])
+    def test_silent_cameras_count_only_if_they_come_back(self, tmp_path: Path, images_again: bool) -> None:
+        drive = record(straight(10.0), 9)
+        kept = [m for m in drive if m.topic != IMAGE or m.seconds < 3 or (images_again and m.seconds > 8)]
+        settings = rig()
+        with opened(write_bag(tmp_path / "bag", kept), settings) as inputs:
+            replay = Replay(inputs, settings, NullEngine())
+            found = list(replay)
+        silent = sum(tick.skip is not None and tick.t0_ns is None for tick in found)
+        assert silent + replay.after_last_image >= 8
+        assert (silent > 0, replay.after_last_image > 0) == (images_again, not images_again)
+        assert seconds(good(found))[-1] == (9.0 if images_again else pytest.approx(2.9, abs=0.5))
+
     def test_a_bag_without_any_tick_says_why(self, tmp_path: Path) -> None:
         drive = [m for m in record(straight(10.0), 5) if m.topic == ODOMETRY or m.seconds < 0.15]
         settings = rig()

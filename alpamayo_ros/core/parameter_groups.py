@@ -132,6 +132,15 @@ class EngineSettings:
 
 
 @dataclass(frozen=True)
+class AskSettings:
+    """`ask.*`: questions to the model."""
+
+    while_moving: bool = declare(
+        False, "true: ~/ask is answered while the vehicle moves too, at the cost of ticks.", dynamic=True
+    )
+
+
+@dataclass(frozen=True)
 class OutputSettings:
     """What is published, and how."""
 

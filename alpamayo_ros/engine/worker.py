@@ -88,6 +88,8 @@ class Worker:
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
         self._busy_since: float | None = None
+        self._present: _Job | _Question | None = None
+        self._lost_to_questions = 0
         self._stopping = False
         # a daemon, so that an engine that hangs can't keep the process from ending; stop() joins it
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -104,9 +106,13 @@ class Worker:
         with self._wake:
             since = time.monotonic() if arrived is None else arrived
             replaced, self._job = self._job, _Job(observation, options, since)
+            by_question = replaced is not None and isinstance(self._present, _Question)
+            self._lost_to_questions += by_question
             self._wake.notify()
         if replaced is not None:
-            numbers = {"replaced_by_t0_ns": observation.t0_ns}
+            numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
+            if by_question:
+                numbers["busy_with"] = "a question"
             self._deliver(_skipped(replaced, SkipReason.ENGINE_BUSY, numbers))
 
     def prepare(self, frames: Iterable[Frame]) -> None:
@@ -141,6 +147,28 @@ class Worker:
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
+    @property
+    def lost_to_questions(self) -> int:
+        """How many ticks were replaced by newer ones while the engine was at a question."""
+        return self._lost_to_questions
+
+    def overdue(self) -> Skip | None:
+        """While the engine is at a tick whose time is over: the skip that it will end with, whenever it ends."""
+        with self._wake:
+            job, since = self._present, self._busy_since
+        if not isinstance(job, _Job) or since is None:
+            return None
+        t0_ns, busy = job.observation.t0_ns, round(time.monotonic() - since, 3)
+        if self.deadline and busy > self.deadline:
+            return _skip(
+                SkipReason.DEADLINE_MISSED, t0_ns, {"busy_s": busy, "deadline": self.deadline, "state": "still running"}
+            )
+        age = round((self._now_ns() - t0_ns) * 1e-9, 3)
+        if age > self.max_result_age:
+            numbers = {"busy_s": busy, "age_s": age, "max_result_age": self.max_result_age, "state": "still running"}
+            return _skip(SkipReason.RESULT_TOO_OLD, t0_ns, numbers)
+        return None
+
     def stop(self, timeout: float = 3.0) -> bool:
         """End the thread after its present work.
 
@@ -168,6 +196,7 @@ class Worker:
                 job, self._job = self._job, None
                 question = self._questions.popleft() if self._questions and job is None else None
                 frame = self._frames.pop(next(iter(self._frames))) if self._frames and not (job or question) else None
+                self._present = job or question
                 self._busy_since = None if frame else time.monotonic()
             try:
                 if job is not None:
@@ -176,10 +205,10 @@ class Worker:
                     self._answer(question)
                 elif frame is not None:
                     self._engine.prepare([frame])
-            except Exception:  # deliver or prepare: a fault there must not end the thread
+            except BaseException:  # deliver or prepare: a fault there must not end the thread
                 logger.exception("the worker goes on after an error")
             finally:
-                self._busy_since = None
+                self._present = self._busy_since = None
 
     def _predict(self, job: _Job) -> Outcome:
         with self._wake:
@@ -193,7 +222,7 @@ class Worker:
         except BadImageError as error:
             skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
             return replace(skipped, bad_image=error)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: nobody would notice that this thread has ended
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
@@ -229,7 +258,7 @@ class Worker:
             return
         try:
             question.answer.set_result(self._engine.ask(question.observation, question.text, question.options))
-        except Exception as error:
+        except BaseException as error:
             question.answer.set_exception(error)
 
 

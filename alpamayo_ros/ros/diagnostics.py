@@ -67,6 +67,7 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         SkipReason.ENGINE_ERROR,
         SkipReason.BAD_OUTPUT,
         SkipReason.DEADLINE_MISSED,
+        SkipReason.RESULT_TOO_OLD,
     ):
         return _status("engine", ERROR, skip.describe(), values)
     if report.tick.busy_for > report.max_result_age:
@@ -142,6 +143,7 @@ def _timing(report: NodeReport) -> DiagnosticStatus:
         "published": tick.published,
         "skipped": tick.skipped,
         "replaced": tick.replaced,
+        "replaced_during_questions": tick.lost_to_questions,
         **{f"skipped_{reason}": count for reason, count in tick.skip_counts.items()},
     }
     if tick.skip is not None:

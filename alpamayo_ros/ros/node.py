@@ -153,7 +153,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             engine.close()
             raise
         outputs = Outputs(self, settings.odometry.base_frame)
-        sinks = Sinks(self._publish, self._announce, ticked=self._publish_status, restarted=self._on_restart)
+        sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
@@ -235,6 +235,11 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self.get_logger().warning(f"no trajectory: {skip.describe()}", throttle_duration_sec=1.0)
         if in_a_row == self.settings.output.empty_after_skips:
             self._publish_nothing(skip.reason)
+
+    def _on_overdue(self, skip: Skip) -> None:
+        self.get_logger().error(f"the engine is at its tick for too long: {skip.describe()}")
+        self._publish_nothing(skip.reason)
+        self._publish_status()
 
     def _publish_nothing(self, reason: SkipReason) -> None:
         if self._configured is not None:

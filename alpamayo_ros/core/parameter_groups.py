@@ -161,6 +161,9 @@ class OutputSettings:
     empty_after_skips: int = declare(
         5, "After this many skips in a row one empty Trajectory with the reason is sent.", low=1, high=1000
     )
+    autoware_trajectory: bool = declare(
+        False, "Publish autoware_planning_msgs/Trajectory too, where that package is installed."
+    )
     valid_for: float = declare(2.0, "A trajectory's valid_until is t0 plus this, s.", low=0.1, high=6.4)
 
 

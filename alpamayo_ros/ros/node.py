@@ -32,6 +32,7 @@ from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
+from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
@@ -84,6 +85,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         try:
             overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
             self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+            check_autoware(self.settings.output)
         except BaseException:
             self.destroy_node()
             raise
@@ -152,7 +154,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         except BaseException:
             engine.close()
             raise
-        outputs = Outputs(self, settings.odometry.base_frame)
+        outputs = Outputs(self, settings)
         sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)

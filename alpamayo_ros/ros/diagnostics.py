@@ -72,6 +72,8 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         return _status("engine", ERROR, skip.describe(), values)
     if report.tick.busy_for > report.max_result_age:
         return _status("engine", ERROR, f"at one tick for {report.tick.busy_for:.1f} s", values)
+    if report.memory_warning:
+        return _status("engine", WARN, report.memory_warning, values)
     if not info.trained:
         return _status("engine", WARN, "ready, but untrained: its trajectories mean nothing", values)
     return _status("engine", OK, report.engine_state, values)

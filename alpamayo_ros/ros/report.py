@@ -89,6 +89,7 @@ class NodeReport:
     odometry: OdometryReport
     tick: TickReport
     output_faults: tuple[str, ...] = ()
+    memory_warning: str = ""  # device memory that grows; "" when it doesn't
 
 
 class Rate:

@@ -90,7 +90,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self.destroy_node()
             raise
         LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
-        self._make_engine = make_engine or _engine_by_settings
+        self._make_engine = make_engine or engine_by_settings
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
         service_group = MutuallyExclusiveCallbackGroup()
@@ -332,7 +332,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         return response
 
 
-def _engine_by_settings(settings: Settings) -> Engine:
+def engine_by_settings(settings: Settings) -> Engine:
+    """The engine that the parameters ask for. Raises ConfigurationError or EngineError when it can't be."""
     engine = settings.engine
     return create_engine(
         engine.kind,

@@ -32,7 +32,7 @@ class Bound:
     allowed: float
 
 
-BOUNDS = (Bound("rss_mb", 8.0), Bound("handles", 2.0), Bound("threads", 1.0))
+BOUNDS = (Bound("rss_mb", 3.0), Bound("handles", 2.0), Bound("threads", 1.0))
 
 
 def take_sample(pid: int, ticks: int, latency_ms: float) -> Sample:

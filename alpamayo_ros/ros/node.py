@@ -63,7 +63,7 @@ def logged(transition: Transition) -> Transition:
     def caught(node: AlpamayoNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: the state machine would stay in the transition for good
             node.failed(transition.__name__, error)
             return TransitionCallbackReturn.FAILURE
 
@@ -136,10 +136,10 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._clock_watch.close()
         logging.getLogger("alpamayo_ros").removeHandler(self._handler)
 
-    def failed(self, transition: str, error: Exception) -> None:
+    def failed(self, transition: str, error: BaseException) -> None:
         """Say that a transition failed, and why."""
         self.get_logger().error(f"{transition} failed: {type(error).__name__}: {error}")
-        self._reporter.failed(f"{transition} failed: {error}")
+        self._reporter.failed(f"{transition} failed: {type(error).__name__}: {error}")
 
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -67,8 +67,11 @@ def test_cleanup_closes_the_engine(live):
 
 
 @pytest.mark.parametrize("stage", ["load", "warm up"])
-def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reason_and_may_be_tried_again(live, stage):
-    faults = [EngineError("model.safetensors has no tensor expert.norm.weight")]
+@pytest.mark.parametrize("kind", [EngineError, MemoryError, SystemExit])
+def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reason_and_may_be_tried_again(
+    live, stage, kind
+):
+    faults = [kind("model.safetensors has no tensor expert.norm.weight")]
 
     class Failing(NullEngine):
         def warm_up(self):

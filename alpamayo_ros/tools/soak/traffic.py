@@ -48,6 +48,7 @@ JPEG = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 256, (96, 160, 
 
 FAULTS = (
     "none",
+    "cleaned up",  # early, since loading a second time takes memory that loading a third time does not
     "frames lost",
     "images corrupt",
     "images of another size",
@@ -59,7 +60,6 @@ FAULTS = (
     "reset",
     "disabled",
     "deactivated",
-    "cleaned up",
 )
 OTHER_SIZE = cv2.imencode(".jpg", np.zeros((64, 96, 3), np.uint8))[1].tobytes()
 TRANSITIONS = {

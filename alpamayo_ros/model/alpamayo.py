@@ -16,6 +16,7 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.expert import Expert
 from alpamayo_ros.model.flow_matching import Velocity
 from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.random_weights import fill_at_random
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 # Alpamayo R1 stores these beside its weights, and NVIDIA's code uses what is stored; 1.5 makes them from its config.
@@ -66,13 +67,13 @@ class AlpamayoModel:
     action_space: UnicycleActionSpace
     device: torch.device
     dtype: torch.dtype
-    checkpoint_hash: str
+    checkpoint_hash: str  # "" when the weights were made at random and there are no files
 
     @classmethod
     def load(
         cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, bf16_constants: bool = True
     ) -> AlpamayoModel:
-        """Read the weights of a checkpoint.
+        """Read the weights of a checkpoint, or make them where its config.json has a seed for them.
 
         Args:
             config: The checkpoint's.
@@ -85,19 +86,19 @@ class AlpamayoModel:
                 be read; no tokenizer.
         """
         vocabulary = config.load_vocabulary()
-        checkpoint = Checkpoint.open(config.folder)
+        seed = config.random_seed
+        checkpoint = Checkpoint.open(config.folder) if seed is None else Checkpoint.without_files(config.folder)
         stored = read_stored_constants(checkpoint)
         if stored.frequencies is not None:
             bf16_frequencies = _frequencies_are_rounded(config, stored.frequencies)
         else:
             bf16_frequencies = bf16_constants
         network = make_network_on_meta(config, bf16_frequencies)
-        problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
-        if problems:
-            raise ConfigurationError(
-                f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
-            )
-        checkpoint.load_into(network, device, dtype)
+        if seed is None:
+            _check_shapes(checkpoint, network, config)
+            checkpoint.load_into(network, device, dtype)
+        else:
+            fill_at_random(network, seed, device, dtype)
         restore_rotary_buffers(network.vlm, config.backbone)
         network.to(device)
         action_space = config.action_space
@@ -155,6 +156,14 @@ def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
     if any(not torch.equal(frequencies[0], other) for other in frequencies[1:]):
         raise ConfigurationError(f"{checkpoint.folder}: the tensors {', '.join(FREQUENCIES)} have to be equal")
     return StoredConstants(constants, frequencies[0].clone() if frequencies else None)
+
+
+def _check_shapes(checkpoint: Checkpoint, network: AlpamayoNetwork, config: ModelConfig) -> None:
+    problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
+    if problems:
+        raise ConfigurationError(
+            f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
+        )
 
 
 def _frequencies_are_rounded(config: ModelConfig, stored: Tensor) -> bool:

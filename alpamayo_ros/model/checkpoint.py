@@ -39,7 +39,7 @@ class Checkpoint:
     folder: Path
     files: tuple[Path, ...]
     tensors: Mapping[str, TensorEntry]
-    hash: str  # sha256 over the files' names, sizes, headers and first weights: quick, and tells them apart
+    hash: str  # sha256 over the files' names, sizes, headers and first weights: quick, and tells them apart; or ""
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
@@ -58,6 +58,11 @@ class Checkpoint:
                 if name != "__metadata__":
                     tensors[name] = TensorEntry(file, entry["dtype"], tuple(entry["shape"]))
         return cls(folder, files, tensors, digest.hexdigest())
+
+    @classmethod
+    def without_files(cls, folder: Path) -> Checkpoint:
+        """That of a folder whose weights are made on loading."""
+        return cls(folder, (), {}, "")
 
     def problems(self, expected: Mapping[str, tuple[int, ...]], optional: Collection[str] = ()) -> list[str]:
         """What keeps these weights from filling a model, one line per tensor."""
@@ -88,9 +93,9 @@ class Checkpoint:
         """
         wanted = {name for name, _ in model.named_parameters()}
         for name, tensor in self.stream(wanted):
-            path, _, leaf = name.rpartition(".")
-            value = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
-            setattr(model.get_submodule(path), leaf, value)
+            # a change of type takes memory for a second copy of the tensor: on the device, if there is one
+            value = tensor.to(dtype, copy=True) if device.type == "cpu" else tensor.to(device).to(dtype)
+            set_parameter(model, name, value)
 
     def stream(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
         """The named tensors, file by file; each is a view of its file that holds until the next."""
@@ -104,6 +109,12 @@ class Checkpoint:
                         yield name, weights.get_tensor(name)
             except (OSError, ValueError) as error:
                 raise ConfigurationError(f"{file} can't be read: {error}") from error
+
+
+def set_parameter(model: nn.Module, name: str, value: Tensor) -> None:
+    """Put a tensor in the place of a parameter."""
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:

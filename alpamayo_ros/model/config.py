@@ -25,7 +25,9 @@ from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig
 
 MODEL_FILES = ("*.json", "*.safetensors", "LICENSE*", "README*", "vlm_base/*")
 BASE_FILES = ("config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
-RANDOM_WEIGHTS_KEY = "random_weights"  # in config.json of checkpoints that make_checkpoint wrote
+# In config.json of checkpoints that make_checkpoint wrote:
+RANDOM_WEIGHTS_KEY = "random_weights"  # nothing was trained
+RANDOM_SEED_KEY = "random_weights_seed"  # there are no weight files; the weights are made with this seed on loading
 
 TARGETS = {
     "action_space_cfg": "UnicycleAccelCurvatureActionSpace",
@@ -54,6 +56,7 @@ class ModelConfig:
     backbone: BackboneGeometry
     expert: DecoderGeometry
     trained: bool  # False: random weights
+    random_seed: int | None  # not None: there are no weight files, the weights are made with it on loading
     tokenizer_file: Path | None  # None when none was found
     searched: tuple[Path, ...]  # where the backbone's files were looked for
 
@@ -103,7 +106,8 @@ class ModelConfig:
             images=ImageConfig.from_json(config, read_json(processor_file) if processor_file else None),
             backbone=backbone,
             expert=backbone.expert(_mapping(config, "expert_cfg")),
-            trained=not config.get(RANDOM_WEIGHTS_KEY, False),
+            trained=not config.get(RANDOM_WEIGHTS_KEY, False) and RANDOM_SEED_KEY not in config,
+            random_seed=_int(config, RANDOM_SEED_KEY, least=0) if RANDOM_SEED_KEY in config else None,
             tokenizer_file=_first_with(searched, "tokenizer.json"),
             searched=searched,
         )
@@ -182,8 +186,8 @@ def _mapping(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _int(config: Mapping[str, Any], name: str) -> int:
+def _int(config: Mapping[str, Any], name: str, least: int = 1) -> int:
     value = config.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{name} in config.json is {value!r}; it has to be a positive whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} in config.json is {value!r}; it has to be a whole number of {least} or more")
     return value

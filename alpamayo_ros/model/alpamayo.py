@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS, ActionProjection
-from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.action_space import NORMALISATION, UnicycleActionSpace
 from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffers
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
@@ -20,9 +20,7 @@ from alpamayo_ros.model.random_weights import fill_at_random
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 # Alpamayo R1 stores these beside its weights, and NVIDIA's code uses what is stored; 1.5 makes them from its config.
-ACTION_CONSTANTS = tuple(
-    f"action_space.{name}" for name in ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
-)
+ACTION_CONSTANTS = tuple(f"action_space.{name}" for name in NORMALISATION)
 FREQUENCIES = (
     "action_in_proj.sinus.0.freqs",
     "action_in_proj.sinus.1.freqs",

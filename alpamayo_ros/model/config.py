@@ -28,6 +28,7 @@ BASE_FILES = ("config.json", "preprocessor_config.json", "tokenizer.json", "toke
 # In config.json of checkpoints that make_checkpoint wrote:
 RANDOM_WEIGHTS_KEY = "random_weights"  # nothing was trained
 RANDOM_SEED_KEY = "random_weights_seed"  # there are no weight files; the weights are made with this seed on loading
+DEFAULT_BACKBONE = "Qwen/Qwen3-VL-8B-Instruct"  # where config.json names none, as in NVIDIA's code
 
 TARGETS = {
     "action_space_cfg": "UnicycleAccelCurvatureActionSpace",
@@ -155,7 +156,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _backbone_folders(folder: Path, config: Mapping[str, Any], base_model: str | Path | None) -> Iterator[Path]:
     if base_model:
         yield find_folder(str(base_model), BASE_FILES)
-    name = config.get("vlm_name_or_path")
+    name = config.get("vlm_name_or_path", DEFAULT_BACKBONE)
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"vlm_name_or_path in config.json is {name!r}; it has to name the backbone")
     if (folder / name).is_dir():

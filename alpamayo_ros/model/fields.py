@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -11,31 +12,51 @@ from alpamayo_ros.core.types import ConfigurationError
 
 Config = TypeVar("Config")
 
+logger = logging.getLogger(__name__)
+
 HYDRA_KEYS = ("_target_", "_recursive_", "_convert_", "_partial_")
 
 
-def read_fields(cls: type[Config], section: Mapping[str, Any], name: str, ignored: Collection[str] = ()) -> Config:
+def read_fields(
+    cls: type[Config],
+    section: Mapping[str, Any],
+    name: str,
+    required: Collection[str] = (),
+    ignored: Collection[str] = (),
+    only: Mapping[str, Any] | None = None,
+) -> Config:
     """Build `cls` from the keys of `section`, which have the names of its fields.
 
     The type of a field's default says what its value has to be: bool, int, float, str, or a tuple of numbers of that
-    length. Keys that hydra itself reads, and those in `ignored`, are passed over.
+    length. A key that isn't known is passed over with a warning, since a newer checkpoint may have more; those that
+    hydra itself reads, and those in `ignored`, without one.
 
     Args:
         cls: A dataclass with a default for every field.
         section: A part of config.json.
         name: What to call that part in an error, for example "action_space_cfg".
+        required: Fields whose default must not be taken.
         ignored: Keys that don't matter here.
+        only: Keys that would change the computation, and the one value that is supported.
 
     Raises:
-        ConfigurationError: a key that `cls` doesn't know, or a value of another kind than its field.
+        ConfigurationError: a key that is missing, or a value of another kind than its field or that isn't supported.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    missing = [f"{name}.{key}" for key in required if key not in section]
+    if missing:
+        raise ConfigurationError(f"config.json has no {', '.join(missing)}")
     values = {}
     for key, value in section.items():
+        if only is not None and key in only:
+            if value != only[key]:
+                raise ConfigurationError(f"{name}.{key} is {value!r}; only {only[key]!r} is supported")
+            continue
         if key in HYDRA_KEYS or key in ignored:
             continue
         if key not in defaults:
-            raise ConfigurationError(f"{name}.{key} is not known; known keys are {', '.join(sorted(defaults))}")
+            logger.warning("%s.%s in config.json is not known here and is passed over", name, key)
+            continue
         values[key] = _convert(value, defaults[key], f"{name}.{key}")
     return cls(**values)
 

@@ -52,6 +52,10 @@ QWEN3_VL_8B: Mapping[str, Any] = {
 }
 
 
+# What the expert's layers do, and could do otherwise in transformers.
+EXPERT_VALUES: Mapping[str, Any] = {"hidden_act": "silu", "attention_bias": False}
+
+
 @dataclass(frozen=True)
 class DecoderGeometry:
     """The sizes of a stack of text layers."""
@@ -82,9 +86,12 @@ class DecoderGeometry:
         """Read a text_config, in the spelling of transformers 4 (rope_theta) or 5 (rope_parameters).
 
         Raises:
-            ConfigurationError: a missing key or one of another type.
+            ConfigurationError: a missing key, one of another type, or positions of a kind that isn't supported.
         """
         rope = section.get("rope_parameters") or section.get("rope_scaling") or {}
+        kind = rope.get("rope_type", "default")
+        if kind != "default":
+            raise ConfigurationError(f"{name} has rope_type {kind!r}; only 'default' is supported")
         theta = section.get("rope_theta", rope.get("rope_theta"))
         if theta is None:
             raise ConfigurationError(f"{name} has no rope_theta")
@@ -135,7 +142,11 @@ class BackboneGeometry:
         Raises:
             ConfigurationError: an expert that can't read the backbone's KV cache.
         """
-        geometry = DecoderGeometry.from_json({**self.json["text_config"], **overrides}, "expert_cfg")
+        section = {**self.json["text_config"], **overrides}
+        for key, value in EXPERT_VALUES.items():
+            if section.get(key, value) != value:
+                raise ConfigurationError(f"expert_cfg.{key} is {section[key]!r}; only {value!r} is supported")
+        geometry = DecoderGeometry.from_json(section, "expert_cfg")
         for name in ("num_hidden_layers", "num_key_value_heads", "head_dim"):
             if getattr(geometry, name) != getattr(self.text, name):
                 raise ConfigurationError(

@@ -142,6 +142,7 @@ def write_shards(folder: Path, shards: Sequence[Sequence[str]], tensors: Iterato
                 total += tensor.nbytes
                 bar.update()
             save_file(shard, folder / file, metadata={"format": "pt"})
+            (folder / file).chmod(0o644)  # it is written for its owner alone, but a service may be another user
             weight_map |= dict.fromkeys(names, file)
     write_json(folder / INDEX_FILE, {"metadata": {"total_size": total}, "weight_map": weight_map})
 

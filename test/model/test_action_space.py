@@ -10,6 +10,7 @@ from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.model.action_space import ActionSpaceConfig, UnicycleActionSpace
 
 PLAIN = {"accel_mean": 0.0, "accel_std": 1.0, "curvature_mean": 0.0, "curvature_std": 1.0}  # actions in SI
+CONSTANTS = {"accel_mean": 0.5, "accel_std": 2.0, "curvature_mean": 0.25, "curvature_std": 4.0}
 STEPS = 64
 DT = 0.1
 
@@ -270,15 +271,21 @@ def test_a_history_with_nan_is_an_error_and_not_a_path(si):
         ({"accel_bounds": [1]}, r"accel_bounds is \[1\]; it has to be a list of 2 numbers"),
         ({"n_waypoints": 64.5}, "n_waypoints is 64.5; it has to be a int"),
         ({"dt": "0.1"}, "dt is '0.1'; it has to be a finite number"),
-        ({"jerk_mean": 0.0}, "jerk_mean is not known; known keys are a_lambda, "),
     ],
 )
 def test_a_wrong_config_is_named(section, message):
     with pytest.raises(ConfigurationError, match=f"action_space_cfg.{message}"):
-        ActionSpaceConfig.from_json(section)
+        ActionSpaceConfig.from_json({**CONSTANTS, **section})
 
 
 def test_the_config_is_read_by_nvidias_names():
-    config = ActionSpaceConfig.from_json({"_target_": "any.UnicycleAccelCurvatureActionSpace", "accel_bounds": [-5, 5]})
+    config = ActionSpaceConfig.from_json(
+        {"_target_": "any.UnicycleAccelCurvatureActionSpace", "accel_bounds": [-5, 5], **CONSTANTS}
+    )
 
-    assert config == ActionSpaceConfig(accel_bounds=(-5.0, 5.0))
+    assert config == ActionSpaceConfig(accel_bounds=(-5.0, 5.0), **CONSTANTS)
+
+
+def test_the_constants_have_no_default_since_wrong_ones_would_not_be_noticed():
+    with pytest.raises(ConfigurationError, match=r"no action_space_cfg\.accel_mean, .*curvature_std"):
+        ActionSpaceConfig.from_json({"_target_": "any.UnicycleAccelCurvatureActionSpace"})

@@ -63,10 +63,23 @@ def test_targets_are_known_by_their_class_alone(tiny: Path, tmp_path: Path) -> N
         ("expert_cfg", {"num_hidden_layers": 3}, "expert_cfg.num_hidden_layers is 3; it has to be 4"),
         ("expert_cfg", {"num_attention_heads": 3}, "num_attention_heads is 3; it has to be a multiple of"),
         ("expert_cfg", {"hidden_size": 0}, "hidden_size is 0"),
+        ("expert_cfg", {"hidden_act": "gelu"}, "expert_cfg.hidden_act is 'gelu'; only 'silu' is supported"),
+        ("expert_cfg", {"attention_bias": True}, "expert_cfg.attention_bias is True; only False is supported"),
+        ("expert_cfg", {"rope_scaling": {"rope_type": "yarn"}}, "expert_cfg has rope_type 'yarn'"),
+        (
+            "hist_traj_tokenizer_cfg",
+            {"_target_": TARGETS["hist_traj_tokenizer_cfg"], "pad_origin_at_beginning": False},
+            "hist_traj_tokenizer_cfg.pad_origin_at_beginning is False; only True is supported",
+        ),
         (
             "action_space_cfg",
-            {"_target_": TARGETS["action_space_cfg"], "jerk": 1},
-            "action_space_cfg.jerk is not known",
+            {"_target_": TARGETS["action_space_cfg"], "accel_mean": 0.0, "accel_std": 1.0, "curvature_mean": 0.0},
+            "config.json has no action_space_cfg.curvature_std",
+        ),
+        (
+            "traj_tokenizer_cfg",
+            {"_target_": TARGETS["traj_tokenizer_cfg"]},
+            "config.json has no traj_tokenizer_cfg.num_bins",
         ),
     ],
 )
@@ -75,6 +88,47 @@ def test_a_value_that_cannot_be_is_named(tiny: Path, tmp_path: Path, key: str, v
     with pytest.raises(ConfigurationError) as caught:
         ModelConfig.load(folder).load_vocabulary()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "section", ["action_space_cfg", "diffusion_cfg", "action_in_proj_cfg", "hist_traj_tokenizer_cfg"]
+)
+def test_a_key_that_is_not_known_is_named_in_a_warning_and_changes_nothing(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, section: str
+) -> None:
+    folder = changed_copy(tiny, tmp_path / "copy", lambda config: config[section].update({"a_new_key": [1]}))
+    config = ModelConfig.load(folder)
+    assert caplog.messages == [f"{section}.a_new_key in config.json is not known here and is passed over"]
+    known = ModelConfig.load(tiny)
+    assert (config.action_space, config.flow) == (known.action_space, known.flow)
+    assert (config.projection, config.history) == (known.projection, known.history)
+
+
+def test_keys_that_do_not_matter_here_are_passed_over_silently(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        config["diffusion_cfg"] |= {"train_timestep_sampler": "beta", "x_dims": [64, 2]}
+        config["hist_traj_tokenizer_cfg"] |= {"load_weights": False, "pad_origin_at_beginning": True}
+        config["action_in_proj_cfg"] |= {"fourier_persistent": False}
+
+    ModelConfig.load(changed_copy(tiny, tmp_path / "copy", change))
+    assert caplog.messages == []
+
+
+def test_keys_with_a_documented_default_may_be_missing(tiny: Path, tmp_path: Path) -> None:
+    constants = ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
+
+    def change(config: dict[str, Any]) -> None:
+        for section in ("diffusion_cfg", "hist_traj_tokenizer_cfg"):
+            config[section] = {"_target_": config[section]["_target_"]}
+        config["action_space_cfg"] = {key: config["action_space_cfg"][key] for key in ("_target_", *constants)}
+        for key in ("min_pixels", "max_pixels", "vlm_backend", "keep_same_dtype", "add_special_tokens"):
+            del config[key]
+
+    config, whole = ModelConfig.load(changed_copy(tiny, tmp_path / "copy", change)), ModelConfig.load(tiny)
+    assert (config.action_space, config.flow, config.history) == (whole.action_space, whole.flow, whole.history)
+    assert (config.images.min_pixels, config.images.max_pixels) == (163840, 196608)
 
 
 def test_files_that_cannot_be_read_are_named(tiny: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alpamayo_ros.model.action_space import ActionSpaceConfig, UnicycleActionSpace
+from alpamayo_ros.model.action_space import NORMALISATION, ActionSpaceConfig, UnicycleActionSpace
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal
 
 V0_TOLERANCE = 1e-4  # m/s
@@ -18,7 +18,6 @@ ROTATION_TOLERANCE = 1e-4
 ACTION_TOLERANCE = 5e-3  # normalised units
 
 Arrays = Mapping[str, np.ndarray]
-CONSTANTS = ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
 
 
 def _cases(path: Path, machine: Machine) -> Iterator[Case]:
@@ -39,7 +38,7 @@ def _cases(path: Path, machine: Machine) -> Iterator[Case]:
 def _check_constants(name: str, arrays: Arrays) -> Iterator[CaseResult]:
     rounded = _config(arrays).rounded_to_bf16()
     if "constants_bf16" in arrays:
-        yield equal(f"{name}/bf16", [getattr(rounded, key) for key in CONSTANTS], arrays["constants_bf16"])
+        yield equal(f"{name}/bf16", [getattr(rounded, key) for key in NORMALISATION], arrays["constants_bf16"])
 
 
 def _check_case(name: str, arrays: Arrays, index: int, machine: Machine) -> Iterator[CaseResult]:
@@ -122,7 +121,7 @@ def _config(arrays: Arrays) -> ActionSpaceConfig:
     config = ActionSpaceConfig(n_waypoints=arrays["action"].shape[-2])
     if "constants" not in arrays:
         return config
-    return config.with_constants(dict(zip(CONSTANTS, arrays["constants"].tolist(), strict=True)))
+    return config.with_constants(dict(zip(NORMALISATION, arrays["constants"].tolist(), strict=True)))
 
 
 ACTION_SPACE = Checker("action_space*.npz", _cases)

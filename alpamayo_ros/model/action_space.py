@@ -135,8 +135,7 @@ class UnicycleActionSpace:
             [...] m/s.
         """
         _check_poses(history_xyz, history_rotation, "history")
-        heading = _unwrap(_yaw(history_rotation))
-        return self._fit_speeds(history_xyz[..., :2].diff(dim=-2), heading)[..., -1]
+        return self._fit_speeds(history_xyz[..., :2].diff(dim=-2), _yaw(history_rotation))[..., -1]
 
     def actions_to_trajectory(
         self, actions: Tensor, history_xyz: Tensor, history_rotation: Tensor, v0: Tensor | None = None

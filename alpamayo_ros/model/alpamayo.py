@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -145,9 +146,15 @@ def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
     """Read Alpamayo R1's seven extra buffers, as far as they are there.
 
     Raises:
-        ConfigurationError: frequencies that differ from each other.
+        ConfigurationError: constants that aren't one number, or frequencies that differ from each other.
     """
     names = [name for name in (*ACTION_CONSTANTS, *FREQUENCIES) if name in checkpoint.tensors]
+    for name in set(names) & set(ACTION_CONSTANTS):
+        shape = checkpoint.tensors[name].shape
+        if math.prod(shape) != 1:
+            raise ConfigurationError(
+                f"{checkpoint.folder}: {name} has the shape {list(shape)}; it has to be one number"
+            )
     values = {name: tensor.float().flatten() for name, tensor in checkpoint.stream(names)}
     constants = {name.rpartition(".")[2]: float(values[name]) for name in ACTION_CONSTANTS if name in values}
     frequencies = [values[name] for name in FREQUENCIES if name in values]

@@ -14,6 +14,7 @@ Config = TypeVar("Config")
 
 logger = logging.getLogger(__name__)
 
+KINDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 HYDRA_KEYS = ("_target_", "_recursive_", "_convert_", "_partial_")
 
 
@@ -57,15 +58,20 @@ def read_fields(
         if key not in defaults:
             logger.warning("%s.%s in config.json is not known here and is passed over", name, key)
             continue
-        values[key] = _convert(value, defaults[key], f"{name}.{key}")
+        values[key] = convert(value, defaults[key], f"{name}.{key}")
     return cls(**values)
 
 
-def _convert(value: Any, default: Any, name: str) -> Any:
+def convert(value: Any, default: Any, name: str) -> Any:
+    """The value as a field with this default has it.
+
+    Raises:
+        ConfigurationError: it is of another kind; `name` says what it is.
+    """
     if isinstance(default, tuple):
         if not isinstance(value, (list, tuple)) or len(value) != len(default):
             raise ConfigurationError(f"{name} is {value!r}; it has to be a list of {len(default)} numbers")
-        return tuple(_convert(item, default[0], name) for item in value)
+        return tuple(convert(item, default[0], name) for item in value)
     if isinstance(default, bool) or isinstance(value, bool):
         matches = isinstance(default, bool) and isinstance(value, bool)
     elif isinstance(default, float):
@@ -73,6 +79,5 @@ def _convert(value: Any, default: Any, name: str) -> Any:
     else:
         matches = isinstance(value, type(default))
     if not matches:
-        kind = "finite number" if isinstance(default, float) else type(default).__name__
-        raise ConfigurationError(f"{name} is {value!r}; it has to be a {kind}")
+        raise ConfigurationError(f"{name} is {value!r}; it has to be {KINDS[type(default)]}")
     return float(value) if isinstance(default, float) else value

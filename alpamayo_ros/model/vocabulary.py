@@ -49,7 +49,7 @@ _SPECIAL_TOKENS: tuple[str | tuple[str, str], ...] = (
     "answer_start",
     "answer_end",
 )
-_MODEL_TYPES = ("alpamayo_r1", "alpamayo1_5")  # in the order of the pairs
+MODEL_TYPES = ("alpamayo_r1", "alpamayo1_5")  # in the order of the pairs
 
 
 def special_token_names(model_type: str) -> list[str]:
@@ -58,9 +58,9 @@ def special_token_names(model_type: str) -> list[str]:
     Raises:
         ConfigurationError: a model type that isn't known.
     """
-    if model_type not in _MODEL_TYPES:
-        raise ConfigurationError(f"model_type is {model_type!r}; it has to be one of {', '.join(_MODEL_TYPES)}")
-    column = _MODEL_TYPES.index(model_type)
+    if model_type not in MODEL_TYPES:
+        raise ConfigurationError(f"model_type is {model_type!r}; it has to be one of {', '.join(MODEL_TYPES)}")
+    column = MODEL_TYPES.index(model_type)
     return [f"<|{name if isinstance(name, str) else name[column]}|>" for name in _SPECIAL_TOKENS]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+
+from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.model.alpamayo import ACTION_CONSTANTS, FREQUENCIES, make_network_on_meta, read_stored_constants
@@ -18,7 +21,7 @@ from alpamayo_ros.model.geometry import DecoderGeometry
 STORED_CONSTANTS = (*ACTION_CONSTANTS, *FREQUENCIES)
 
 
-def inspect(folder: str, base_model: str | None) -> list[str]:
+def inspect(folder: str, base_model: str | None, sha256: bool = False) -> list[str]:
     """Print a checkpoint's description, as far as it can be read; the problems that keep it from being loaded."""
     try:
         config = ModelConfig.load(folder, base_model)
@@ -34,7 +37,7 @@ def inspect(folder: str, base_model: str | None) -> list[str]:
     else:
         try:
             checkpoint = Checkpoint.open(config.folder)
-            _print_weights(checkpoint)
+            _print_weights(checkpoint, sha256)
             problems += checkpoint.problems(shapes, optional=STORED_CONSTANTS)
             read_stored_constants(checkpoint)
         except AlpamayoError as error:
@@ -60,7 +63,7 @@ def _print_architecture(config: ModelConfig) -> None:
     print(f"images      {config.images.min_pixels} to {config.images.max_pixels} pixels")
 
 
-def _print_weights(checkpoint: Checkpoint) -> None:
+def _print_weights(checkpoint: Checkpoint, sha256: bool) -> None:
     entries = checkpoint.tensors
     _print_parameters({name: entry.shape for name, entry in entries.items() if name not in STORED_CONSTANTS})
     dtypes = Counter(entry.dtype for entry in entries.values())
@@ -68,8 +71,22 @@ def _print_weights(checkpoint: Checkpoint) -> None:
     stored = sorted(set(STORED_CONSTANTS) & entries.keys())
     print(f"constants   {', '.join(stored) or 'by config.json, none are stored'}")
     for file in checkpoint.files:
-        print(f"file        {file.name}, {file.stat().st_size:,} bytes")
+        digest = f", sha256 {_sha256(file)}" if sha256 else ""
+        print(f"file        {file.name}, {file.stat().st_size:,} bytes{digest}")
     print(f"hash        {checkpoint.hash}")
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    size = file.stat().st_size
+    with (
+        file.open("rb") as stream,
+        tqdm(total=size, unit="B", unit_scale=True, desc=file.name, disable=None, leave=False) as bar,
+    ):
+        while block := stream.read(1 << 24):
+            digest.update(block)
+            bar.update(len(block))
+    return digest.hexdigest()
 
 
 def _print_parameters(shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -86,8 +103,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m alpamayo_ros.tools.inspect_checkpoint", description=__doc__)
     parser.add_argument("checkpoint", metavar="DIR", help="a folder, or a Hugging Face name")
     parser.add_argument("--base-model", metavar="PATH", help="folder or name for the backbone's config and tokenizer")
+    parser.add_argument("--sha256", action="store_true", help="of every weight file, to compare with the hub's page")
     options = parser.parse_args(arguments)
-    problems = inspect(options.checkpoint, options.base_model)
+    problems = inspect(options.checkpoint, options.base_model, options.sha256)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     if not problems:

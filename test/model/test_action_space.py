@@ -362,7 +362,7 @@ def test_a_history_with_nan_is_an_error_and_not_a_path(si):
     [
         ({"accel_std": 0}, "accel_std is 0.0; it has to be positive"),
         ({"accel_bounds": [1]}, r"accel_bounds is \[1\]; it has to be a list of 2 numbers"),
-        ({"n_waypoints": 64.5}, "n_waypoints is 64.5; it has to be a int"),
+        ({"n_waypoints": 64.5}, "n_waypoints is 64.5; it has to be a whole number"),
         ({"dt": "0.1"}, "dt is '0.1'; it has to be a finite number"),
     ],
 )

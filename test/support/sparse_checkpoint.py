@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ def write_sparse_checkpoint(folder: Path, layers: int, shard_bytes: int) -> Path
     del config["random_weights_seed"]
     (folder / "config.json").write_text(json.dumps(config))
 
-    shapes = make_network_on_meta(ModelConfig.load(folder)).shapes()
+    return write_zeros(folder, make_network_on_meta(ModelConfig.load(folder)).shapes(), shard_bytes)
+
+
+def write_zeros(folder: Path, shapes: Mapping[str, tuple[int, ...]], shard_bytes: int) -> Path:
+    """Give a checkpoint's folder weights."""
     weight_map: dict[str, str] = {}
     for number, names in enumerate(plan_shards(shapes, shard_bytes)):
         file = folder / f"model-{number:05d}.safetensors"

@@ -8,7 +8,19 @@ from typing import Protocol, runtime_checkable
 
 from alpamayo_ros.core.types import Frame, Observation, Prediction, SamplingOptions
 
-__all__ = ["Engine", "EngineInfo", "SamplingOptions"]
+__all__ = ["Engine", "EngineInfo", "LoadOptions", "SamplingOptions"]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded, whatever the engine."""
+
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:N"
+    dtype: str = "auto"  # of the weights: "auto", "float32", "bfloat16" or "float16"
+    base_model: str | None = None  # folder or Hugging Face name for the backbone's config and tokenizer
+    max_samples: int = 64  # trajectories per tick at most
+    max_cameras: int = 7  # at most; sizes what is kept of frames
+    bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.base import Engine
 
 KINDS = ("transformers", "vllm", "null")
 
 
-def create_engine(
-    kind: str,
-    checkpoint: str,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    base_model: str | None = None,
-    max_samples: int = 64,
-    max_cameras: int = 7,
-    bf16_constants: bool = True,
-) -> Engine:
+def create_engine(kind: str, checkpoint: str, **options: Any) -> Engine:
     """Load an engine; `warm_up` is still to be called.
 
     Args:
         kind: "transformers", "vllm" or "null".
         checkpoint: folder or Hugging Face name; not looked at for "null".
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        dtype: "auto", "float32", "bfloat16" or "float16".
-        base_model: folder or Hugging Face name for the backbone's config and tokenizer.
-        max_samples: trajectories per tick at most.
-        max_cameras: at most; sizes what is kept of frames.
-        bf16_constants: normalisation constants and frequencies as bfloat16 rounds them, as NVIDIA's runtime has them.
+        options: fields of LoadOptions.
 
     Raises:
         EngineError: an unknown kind, or one that can't start here.
@@ -55,12 +42,4 @@ def create_engine(
             f"the transformers engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
             "safetensors huggingface_hub"
         ) from error
-    return TransformersEngine.load(
-        checkpoint,
-        device=device,
-        dtype=dtype,
-        base_model=base_model,
-        max_samples=max_samples,
-        max_cameras=max_cameras,
-        bf16_constants=bf16_constants,
-    )
+    return TransformersEngine.load(checkpoint, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from alpamayo_ros.core.types import (
     SamplingOptions,
     Timings,
 )
-from alpamayo_ros.engine.base import EngineInfo
+from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
@@ -82,31 +83,26 @@ class TransformersEngine:
         self._closed = False
 
     @classmethod
-    def load(
-        cls,
-        checkpoint: str,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        base_model: str | None = None,
-        max_samples: int = 64,
-        max_cameras: int = 7,
-        bf16_constants: bool = True,
-    ) -> TransformersEngine:
-        """Load a checkpoint; the arguments are those of `create_engine`.
+    def load(cls, checkpoint: str, **options: Any) -> TransformersEngine:
+        """Load a checkpoint.
+
+        Args:
+            checkpoint: folder or Hugging Face name.
+            options: fields of LoadOptions.
 
         Raises:
             ConfigurationError: a checkpoint that can't be used.
             EngineError: a device that isn't there, or has too little memory.
         """
-        where = resolve_device(device)
-        kind = resolve_dtype(dtype, where)
-        config = ModelConfig.load(checkpoint, base_model)
+        wanted = LoadOptions(**options)
+        device = resolve_device(wanted.device)
+        dtype = resolve_dtype(wanted.dtype, device)
+        config = ModelConfig.load(checkpoint, wanted.base_model)
         try:
-            model = AlpamayoModel.load(config, where, kind, bf16_constants)
+            model = AlpamayoModel.load(config, device, dtype, wanted.bf16_constants)
         except torch.OutOfMemoryError as error:
-            raise EngineError(f"{checkpoint} doesn't fit into the memory of {where}: {error}") from error
-        return cls(model, checkpoint, max_samples, max_cameras)
+            raise EngineError(f"{checkpoint} doesn't fit into the memory of {device}: {error}") from error
+        return cls(model, checkpoint, wanted.max_samples, wanted.max_cameras)
 
     def warm_up(self) -> None:
         """Run one tick of the largest prompt, and forget its frames."""

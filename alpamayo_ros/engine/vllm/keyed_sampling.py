@@ -6,7 +6,6 @@ noise of (seed, sample, place). See engine/sampling.py.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,22 +14,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from alpamayo_ros.engine.sampling import filter_logits, gumbel_noise
-
-ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How the tokens of one request are drawn; the place is the number of tokens before."""
-
-    seed: int
-    sample: int
-    temperature: float  # above 0
-    top_p: float
-
-    def as_argument(self) -> dict[str, Any]:
-        """What SamplingParams.extra_args takes."""
-        return {ARGUMENT: asdict(self)}
+from alpamayo_ros.engine.vllm.jobs import DRAW_ARGUMENT, Draw
 
 
 class KeyedSampling(LogitsProcessor):
@@ -70,5 +54,5 @@ class KeyedSampling(LogitsProcessor):
 
 
 def _draw_of(parameters: SamplingParams) -> Draw | None:
-    fields = (parameters.extra_args or {}).get(ARGUMENT)
+    fields = (parameters.extra_args or {}).get(DRAW_ARGUMENT)
     return None if fields is None else Draw(**fields)

@@ -27,7 +27,7 @@ from alpamayo_ros.engine.vllm.checkpoint_config import image_config
 from alpamayo_ros.engine.vllm.torchvision_stand_in import torchvision_or_stand_in
 from alpamayo_ros.model.images import ImageConfig, target_size
 
-OLDER_INTERFACE = "prompt" in inspect.signature(BaseMultiModalProcessor._apply_hf_processor_main).parameters
+HF_STEP = inspect.signature(BaseMultiModalProcessor._apply_hf_processor_main)  # differs from version to version
 
 with torchvision_or_stand_in():
     from vllm.model_executor.models.qwen3_vl import Qwen3VLProcessingInfo
@@ -101,10 +101,9 @@ class AlpamayoMultiModalProcessor(BaseMultiModalProcessor[AlpamayoProcessingInfo
 
     def _apply_hf_processor_main(self, *arguments: Any, **more: Any) -> Any:
         """Newer versions give the images and want features; older ones give the prompt, too, and want it back."""
-        if OLDER_INTERFACE:
-            prompt, items = (*arguments, *more.values())[:2]
-            return list(prompt), self._features(items), False
-        return self._features(arguments[0] if arguments else more["mm_items"])
+        given = HF_STEP.bind(self, *arguments, **more).arguments
+        features = self._features(given["mm_items"])
+        return (list(given["prompt"]), features, False) if "prompt" in given else features
 
     def _features(self, mm_items: Any) -> BatchFeature:
         if not mm_items.get_count("image", strict=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, EngineError
+from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.geometry import DecoderGeometry
 
@@ -24,6 +26,7 @@ REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
 TYPICAL_SAMPLES = 16
 GIB = 1 << 30
+WORKING_BYTES = 2 * GIB  # activations and graphs
 PACKAGE = __package__
 
 
@@ -128,6 +131,8 @@ def start_vllm(
     register()
     CheckpointConfigParser.base_model = base_model
     eager = device.type == "cpu"
+    if eager:  # vLLM sets the number of threads at every request, and warns at every request that it can't
+        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)
     arguments: dict[str, Any] = {
         "model": str(config.folder),
         "config_format": CONFIG_FORMAT,
@@ -154,6 +159,7 @@ def start_vllm(
         ),
     }
     if not eager:
+        arguments["gpu_memory_utilization"] = _needed_share(config, sizes, dtype, ranks)
         # the token after the prompt, for one sample and for several
         captured = [1, 2, 4, *range(8, sizes.sequences + 1, 8)]
         arguments["compilation_config"] = {"cudagraph_capture_sizes": captured}
@@ -175,6 +181,13 @@ def stop_vllm(engine: Any) -> None:
     engine.engine_core.shutdown()
     ensure_kv_transfer_shutdown()
     cleanup_dist_env_and_memory()
+
+
+def _needed_share(config: ModelConfig, sizes: Sizes, dtype: torch.dtype, ranks: int) -> float:
+    """The part of the device's memory that has to be free at the start; vLLM refuses to start with less."""
+    weights = sum(entry.numbers for entry in Checkpoint.open(config.folder).tensors.values()) * dtype.itemsize // ranks
+    _free, total = torch.cuda.mem_get_info()
+    return min(1.0, (weights + sizes.kv_bytes + WORKING_BYTES) / total)
 
 
 def _out_of_memory(error: Exception, sizes: Sizes) -> EngineError:

@@ -94,14 +94,10 @@ class ExpertWorker:
         Raises:
             EngineError: a layout that isn't known, or too little memory.
         """
-        connector = _connector()
-        model = self.vllm_config.model_config
-        attention = self.vllm_config.compilation_config.static_forward_context
-        said = _said_layout(self.vllm_config)
-        layers, layout = read_layers(connector.kv_caches, attention, model.get_head_size(), said)
+        layers, layout = self._read_layers()
         ranks = self.vllm_config.parallel_config.tensor_parallel_size
         try:
-            self._alpamayo = ResidentExpert(plan, layers, model.dtype, self.rank, ranks)
+            self._alpamayo = ResidentExpert(plan, layers, self.vllm_config.model_config.dtype, self.rank, ranks)
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"no memory is left for the action expert: {error}; lower engine.kv_cache_memory or the number of "
@@ -110,6 +106,14 @@ class ExpertWorker:
         device = layers[0].keys.device
         allocated = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
         return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout, allocated)
+
+    def alpamayo_layout(self) -> str:
+        """The name of the cache's layout, proved anew; no request may be in the cache.
+
+        Raises:
+            EngineError: as in `alpamayo_load`.
+        """
+        return self._read_layers()[1]
 
     @torch.inference_mode()
     def alpamayo_flow(self, job: FlowJob) -> Tensor:
@@ -131,6 +135,11 @@ class ExpertWorker:
     def alpamayo_images_encoded(self) -> int:
         """Images that went through the vision tower so far."""
         return int(self.model_runner.get_model().images_encoded)
+
+    def _read_layers(self) -> tuple[list[LayerCache], str]:
+        attention = self.vllm_config.compilation_config.static_forward_context
+        head_dim = self.vllm_config.model_config.get_head_size()
+        return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
 
 
 def _connector() -> PinningConnector:

@@ -20,7 +20,10 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
-QUIET = {"VLLM_LOGGING_LEVEL": "WARNING"}  # unless the user says otherwise
+DEFAULTS = {  # unless the user says otherwise
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # other work of this process keeps its cores
+}
 TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
 REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
@@ -74,7 +77,7 @@ class Sizes:
 def set_environment() -> None:
     """Before vLLM is imported for the first time."""
     os.environ.update(ENVIRONMENT)
-    for name, value in QUIET.items():
+    for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
 
 
@@ -167,7 +170,7 @@ def start_vllm(
         return LLMEngine.from_engine_args(EngineArgs(**arguments))
     except torch.OutOfMemoryError as error:
         raise _out_of_memory(error, sizes) from error
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, AssertionError) as error:
         if "memory" in str(error).lower():
             raise _out_of_memory(error, sizes) from error
         raise EngineError(f"vLLM can't start with {config.folder}: {error}") from error

@@ -34,7 +34,7 @@ $(STAMPS)/interfaces: $(INTERFACES) scripts/build_interfaces.sh $(STAMPS)/packag
 	@touch $@
 
 # vLLM changes the process that it runs in, so its tests have one of their own.
-VLLM_TESTS := $(BIN)/python -m pytest -m vllm test/engine/vllm
+VLLM_TESTS := $(BIN)/python -m pytest -m vllm test/engine/vllm test/tools/test_parity_vllm.py
 
 $(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \

@@ -14,9 +14,7 @@ from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
 
 def worker(engine: VllmEngine) -> Any:
     """vLLM's worker, with ExpertWorker mixed in."""
-    found: list[Any] = []
-    engine._backbone._engine.collective_rpc(found.append)
-    return found[0]
+    return engine._backbone.inspect(lambda worker: worker)
 
 
 def layers(engine: VllmEngine) -> list[LayerCache]:

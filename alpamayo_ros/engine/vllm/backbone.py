@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.stage_clock import StageClock
@@ -16,6 +16,8 @@ from alpamayo_ros.engine.vllm.jobs import PIN, PINNED, ExpertPlan, ExpertReady
 from alpamayo_ros.engine.vllm.pictures import Picture
 from alpamayo_ros.engine.vllm.startup import GIB, stop_vllm
 from alpamayo_ros.model.prompt import Prompt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +189,11 @@ class VllmBackbone:
         """Stop vLLM and free its memory."""
         stop_vllm(self._engine)
         del self._engine
+
+    def inspect(self, function: Callable[[Any], T]) -> T:
+        """What a function finds in the first rank's worker; for tools and tests."""
+        found: T = self._engine.collective_rpc(function)[0]
+        return found
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of ExpertWorker in every rank; the first rank's answer."""

@@ -44,9 +44,10 @@ def trajectory_ids(config: Qwen3VLConfig) -> range:
 class CheckpointConfigParser(ConfigParserBase):
     """Reads config.json of a checkpoint folder; registered under CONFIG_FORMAT."""
 
-    base_model: ClassVar[str | None] = None  # where the backbone's own files are; set before an engine is built
+    loaded: ClassVar[ModelConfig | None] = None  # set by who has read that folder already, as he wants it
 
     def parse(self, model: str | Path, *_: Any, **__: Any) -> tuple[dict[str, Any], Qwen3VLConfig]:
         """The config as a dict and as transformers' object."""
-        config = vllm_config(ModelConfig.load(model, self.base_model))
+        known = self.loaded
+        config = vllm_config(known if known and known.folder == Path(model) else ModelConfig.load(model))
         return config.to_dict(), config

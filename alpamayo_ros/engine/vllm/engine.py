@@ -110,29 +110,54 @@ class VllmEngine:
             ConfigurationError: a checkpoint that can't be used.
             EngineError: no vLLM, one of another version, no device, or too little memory.
         """
+        config = ModelConfig.load(checkpoint, base_model)
+        return cls.from_config(
+            config,
+            checkpoint,
+            device=device,
+            dtype=dtype,
+            max_samples=max_samples,
+            max_cameras=max_cameras,
+            bf16_constants=bf16_constants,
+            kv_cache_memory=kv_cache_memory,
+            tensor_parallel_size=tensor_parallel_size,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        config: ModelConfig,
+        name: str,
+        *,
+        device: str,
+        dtype: str,
+        max_samples: int,
+        max_cameras: int,
+        bf16_constants: bool,
+        kv_cache_memory: float = 0.0,
+        tensor_parallel_size: int = 1,
+    ) -> VllmEngine:
+        """The same for a config that was read before."""
         version = check_vllm()
         set_environment()
         where = check_device(device)
         kind = resolve_dtype(dtype, where)
-        config = ModelConfig.load(checkpoint, base_model)
         files = Checkpoint.open(config.folder)
         constants = Constants.of(config, files, bf16_constants)
         network = make_network_on_meta(config, constants.bf16_frequencies)
         check_weights(config, files, network)
         check_ranks(config.expert, tensor_parallel_size)
         sizes = Sizes.of(config, kind, max_cameras, max_samples, kv_cache_memory, tensor_parallel_size)
-        engine = start_vllm(config, base_model, sizes, where, kind, tensor_parallel_size)
+        engine = start_vllm(config, sizes, where, kind, tensor_parallel_size)
         try:
-            plan = ExpertPlan(
-                str(config.folder), base_model, bf16_constants, sizes.sequence_tokens, _shapes(config, max_samples)
-            )
+            plan = ExpertPlan(config, bf16_constants, sizes.sequence_tokens, _shapes(config, max_samples))
             backbone = VllmBackbone(engine, plan)
         except BaseException:
             stop_vllm(engine)
             raise
         info = EngineInfo(
             engine="vllm",
-            model=checkpoint,
+            model=name,
             model_type=config.model_type,
             device=str(where),
             dtype=str(kind).removeprefix("torch."),

@@ -18,7 +18,6 @@ from alpamayo_ros.engine.vllm.kv_layout import LayerCache, read_layers
 from alpamayo_ros.engine.vllm.plugin import register
 from alpamayo_ros.model.alpamayo import ActionNetwork, Constants
 from alpamayo_ros.model.checkpoint import Checkpoint
-from alpamayo_ros.model.config import ModelConfig
 
 register()  # a worker that is a process of its own imports this file before it looks for the model class
 
@@ -27,7 +26,7 @@ class ResidentExpert:
     """The expert, loaded, and its runners by shape."""
 
     def __init__(self, plan: ExpertPlan, layers: list[LayerCache], dtype: torch.dtype, rank: int, ranks: int) -> None:
-        config = ModelConfig.load(plan.checkpoint, plan.base_model)
+        config = plan.config
         checkpoint = Checkpoint.open(config.folder)
         constants = Constants.of(config, checkpoint, plan.bf16_constants)
         device = layers[0].keys.device

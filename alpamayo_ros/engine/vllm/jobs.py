@@ -9,6 +9,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.model.config import ModelConfig
 
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
 PIN = "alpamayo_pin"  # in a request's kv_transfer_params: keep its blocks when it has finished
@@ -51,8 +52,7 @@ class FlowShape:
 class ExpertPlan:
     """What the worker needs to know to make the expert ready."""
 
-    checkpoint: str
-    base_model: str | None
+    config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
     shapes: tuple[FlowShape, ...]  # to capture on CUDA

@@ -22,6 +22,7 @@ ENVIRONMENT = {
 }
 DEFAULTS = {  # unless the user says otherwise
     "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # other work of this process keeps its cores
 }
 TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
@@ -113,9 +114,7 @@ def check_ranks(geometry: DecoderGeometry, ranks: int) -> None:
             )
 
 
-def start_vllm(
-    config: ModelConfig, base_model: str | None, sizes: Sizes, device: torch.device, dtype: torch.dtype, ranks: int
-) -> Any:
+def start_vllm(config: ModelConfig, sizes: Sizes, device: torch.device, dtype: torch.dtype, ranks: int) -> Any:
     """A vLLM engine (LLMEngine) with the backbone loaded.
 
     Raises:
@@ -132,7 +131,7 @@ def start_vllm(
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
     register()
-    CheckpointConfigParser.base_model = base_model
+    CheckpointConfigParser.loaded = config
     eager = device.type == "cpu"
     if eager:  # vLLM sets the number of threads at every request, and warns at every request that it can't
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)

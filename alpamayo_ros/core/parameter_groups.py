@@ -129,6 +129,10 @@ class EngineSettings:
     deadline: float = declare(
         0.0, "A tick that takes longer is dropped as deadline_missed, s; 0: no limit.", low=0, high=600, dynamic=True
     )
+    kv_cache_memory: float = declare(
+        0.0, "GiB of vLLM's KV cache on each device; 0: what two ticks need.", low=0, high=1024
+    )
+    tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
 
 
 @dataclass(frozen=True)

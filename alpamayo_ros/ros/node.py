@@ -334,6 +334,8 @@ def _engine_by_settings(settings: Settings) -> Engine:
         dtype=engine.dtype,
         base_model=engine.base_model or None,
         max_cameras=len(settings.cameras),
+        kv_cache_memory=engine.kv_cache_memory,
+        tensor_parallel_size=engine.tensor_parallel_size,
     )
 
 

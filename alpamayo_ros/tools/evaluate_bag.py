@@ -98,6 +98,8 @@ def _engine(settings: Settings) -> Engine:
         dtype=wanted.dtype,
         base_model=wanted.base_model or None,
         max_cameras=len(settings.cameras),
+        kv_cache_memory=wanted.kv_cache_memory,
+        tensor_parallel_size=wanted.tensor_parallel_size,
     )
     check_engine(engine, settings)
     engine.warm_up()

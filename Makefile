@@ -54,7 +54,8 @@ test-vllm: $(STAMPS)/vllm
 
 # On a machine with a GPU, by a Python that has torch and vLLM for it; installs nothing.
 test-gpu:
-	@$(PYTHON) -m pytest -m "gpu or vllm" test/engine/vllm test/model
+	@$(PYTHON) -m pytest -m vllm test/engine/vllm
+	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/model
 
 lint: setup
 	@$(BIN)/ruff format --check .

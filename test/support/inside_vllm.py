@@ -30,6 +30,9 @@ def scheduler(engine: VllmEngine) -> Any:
 
 
 def free_blocks(engine: VllmEngine) -> int:
+    """After the steps that asynchronous scheduling is behind with."""
+    for _ in range(2):
+        engine._backbone._engine.step()
     return scheduler(engine).kv_cache_manager.block_pool.get_num_free_blocks()
 
 

@@ -12,7 +12,7 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.vllm.connector import PinningConnector
-from alpamayo_ros.engine.vllm.flow_runner import FlowRunner
+from alpamayo_ros.engine.vllm.flow_runner import FlowRunner, uses_flash_attention
 from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob, FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import LayerCache, read_layers
 from alpamayo_ros.engine.vllm.plugin import register
@@ -46,7 +46,7 @@ class ResidentExpert:
         self._tokens = config.action_space.n_waypoints
         self._max_blocks = math.ceil(plan.sequence_tokens / layers[0].keys.shape[1])
         self._captured: dict[FlowShape, FlowRunner] = {}
-        if device.type == "cuda":
+        if uses_flash_attention(layers):
             pool = torch.cuda.graph_pool_handle()
             for shape in sorted(plan.shapes, key=lambda shape: -shape.trajectories):  # the first sizes the pool
                 self._captured[shape] = self.runner(shape)

@@ -14,8 +14,8 @@ from alpamayo_ros.engine.vllm.paged_attention import PagedPrefixes, Partial
 class FlashAttention:
     """Both parts for one shape: R prefixes of G samples of N action tokens."""
 
-    def __init__(self, rows: int, samples: int, tokens: int, device: torch.device) -> None:
-        self._version = get_flash_attn_version()
+    def __init__(self, rows: int, samples: int, tokens: int, head_dim: int, device: torch.device) -> None:
+        self._version = get_flash_attn_version(head_size=head_dim)
         self._row_tokens, self._tokens = samples * tokens, tokens
         self._row_starts = torch.arange(rows + 1, dtype=torch.int32, device=device) * self._row_tokens
         self._own_starts = torch.arange(rows * samples + 1, dtype=torch.int32, device=device) * tokens

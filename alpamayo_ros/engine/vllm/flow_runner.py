@@ -17,6 +17,11 @@ from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
 
 
+def uses_flash_attention(layers: list[LayerCache]) -> bool:
+    """Whether the kernels can read this cache; otherwise plain torch does, which can't be captured."""
+    return layers[0].keys.device.type == "cuda" and layers[0].keys.dtype in (torch.bfloat16, torch.float16)
+
+
 class FlowRunner:
     """Denoises the trajectories of one shape. The numbers of a tick are copied into its buffers.
 
@@ -41,10 +46,11 @@ class FlowRunner:
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
         self._attention = (attend_to_prefix, attend_to_own)
-        if device.type == "cuda":
+        if uses_flash_attention(layers):
             from alpamayo_ros.engine.vllm.flash_attention import FlashAttention
 
-            flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, device)
+            head_dim = network.expert.geometry.head_dim
+            flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, head_dim, device)
             self._attention = (flash.attend_to_prefix, flash.attend_to_own)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._actions: Tensor | None = None  # what the graph writes

@@ -165,8 +165,8 @@ def start_vllm(
     }
     if not eager:
         arguments["gpu_memory_utilization"] = _needed_share(parameters * dtype.itemsize // ranks, sizes)
-        # the token after the prompt, for one sample and for several
-        captured = [1, 2, 4, *range(8, sizes.sequences + 1, 8)]
+        # decoding, for one sample and for several; vLLM takes the next larger size
+        captured = [2**power for power in range(sizes.sequences.bit_length())]
         arguments["compilation_config"] = {"cudagraph_capture_sizes": captured}
     try:
         return LLMEngine.from_engine_args(EngineArgs(**arguments))

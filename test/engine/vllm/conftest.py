@@ -17,6 +17,7 @@ from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 
 torch.set_num_threads(1)
+torch.backends.cudnn.allow_tf32 = False  # float32 has to be float32 on a GPU, too
 
 KV_CACHE_GIB = 0.0075  # some 30 blocks of a CPU, so that some tests can fill it
 
@@ -28,7 +29,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def reference(checkpoint: Path) -> TransformersEngine:
-    return TransformersEngine.load(str(checkpoint), dtype="float32", max_samples=4, max_cameras=4)
+    return TransformersEngine.load(str(checkpoint), device="cpu", dtype="float32", max_samples=4, max_cameras=4)
 
 
 @pytest.fixture(scope="session")

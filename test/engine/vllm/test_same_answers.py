@@ -237,6 +237,29 @@ def test_options_and_observations_that_cannot_be_are_named_alike(
         engine.predict(drive(), replace(SHORT, reasoning="given", given_reasoning="word " * 2000))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_samples": 3},
+        {"num_samples": 3, "reasoning": "independent"},
+        {"num_samples": 2, "guidance_weight": 1.5},
+        {"num_samples": 3, "guidance_weight": 1.5, "reasoning": "independent"},
+    ],
+    ids=lambda change: "-".join(map(str, change.values())),
+)
+def test_samples_may_be_filled_up_to_a_captured_shape(engine: VllmEngine, change: dict[str, object]) -> None:
+    observation, options = drive(navigation=ROUTE), replace(SHORT, **change)
+    plain = engine.predict(observation, options)
+    expert = worker(engine)._alpamayo
+    shapes = [FlowShape(*each, guided, 10) for each in ((1, 4), (4, 1)) for guided in (False, True)]
+    captured = expert._captured
+    expert._captured = {shape: expert.runner(shape) for shape in shapes}
+    try:
+        assert_same(engine.predict(observation, options), plain)
+    finally:
+        expert._captured = captured
+
+
 def test_one_row_may_be_read_as_one_beyond_its_last_token(engine: VllmEngine, reference: TransformersEngine) -> None:
     """NVIDIA's code gets there when <|traj_future_start|> is missing: positions start one beyond, nothing is masked."""
     observation = drive()

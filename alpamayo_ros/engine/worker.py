@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
     BadImageError,
+    EngineNotReadyError,
     Frame,
     Observation,
     Prediction,
@@ -191,6 +192,8 @@ class Worker:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
         except BadImageError as error:
             return _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+        except EngineNotReadyError as error:
+            return _skipped(job, SkipReason.ENGINE_NOT_READY, {"engine": str(error)})
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})

@@ -101,6 +101,9 @@ def _engine(settings: Settings) -> Engine:
         dtype=wanted.dtype,
         base_model=wanted.base_model or None,
         max_cameras=len(settings.cameras),
+        process=wanted.process,
+        python=wanted.python,
+        hang_timeout=wanted.hang_timeout,
     )
     check_engine(engine, settings)
     engine.warm_up()

@@ -69,6 +69,7 @@ class EngineHealth:
     ready: bool  # False: it is being started anew, or was given up
     state: str  # in words
     restarts: int = 0
+    pid: int = 0  # of its process; 0 when there is none that is ready
     device_memory_bytes: int = 0  # that its process holds
 
 

@@ -62,6 +62,7 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         "gpu_memory_bytes": report.gpu_memory_bytes,
         "busy_for_s": report.tick.busy_for,
         "restarts": report.engine_restarts,
+        "process_id": report.engine_pid,
     }
     if not report.engine_ready:
         return _status("engine", ERROR, report.engine_state, values)

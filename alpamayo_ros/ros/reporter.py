@@ -78,6 +78,7 @@ class Reporter:
             engine_state=health.state,
             engine_failed=self.engine_failed or (configured is not None and not health.ready),
             engine_restarts=health.restarts,
+            engine_pid=health.pid,
             sim_time=self._clock_watch.sim_time,
             clock_stopped_for=self._clock_watch.stopped_for,
             clock_jumps=self._clock_watch.jumps,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
@@ -17,9 +19,12 @@ from typing import Any
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.engine.process.wire import decode
 
+logger = logging.getLogger(__name__)
+
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 LAST_WORDS = 1.0  # s for a process to be gone that has closed its end
 GRACE = 2.0  # s for an idle one to free its engine
+DYING = 10.0  # s that a killed one may take to be gone
 
 
 class ProcessEnded(EngineError):
@@ -59,6 +64,7 @@ class EngineProcess:
             theirs.close()
         self._python = python
         self._connection: Connection = Connection(ours.detach())
+        self._sending = threading.Lock()
         self.spoke = False  # whether it has said anything yet
 
     @property
@@ -74,11 +80,13 @@ class EngineProcess:
 
     def send(self, data: bytes) -> None:
         """Send an encoded message; OSError when it is gone."""
-        self._connection.send_bytes(data)
+        with self._sending:
+            self._connection.send_bytes(data)
 
     def send_descriptor(self, descriptor: int) -> None:
         """Send what NewMemory announces; OSError when it is gone."""
-        send_handle(self._connection, descriptor, self.pid)
+        with self._sending:
+            send_handle(self._connection, descriptor, self.pid)
 
     def receive(self, timeout: float) -> Any:
         """Its next message; None when there is none for `timeout` s.
@@ -106,8 +114,12 @@ class EngineProcess:
             self._wait_for_exit(GRACE)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        self._connection.close()
+        try:
+            self._process.wait(DYING)
+        except subprocess.TimeoutExpired:  # inside a driver that hangs
+            logger.error("the engine process %d was killed, and is not gone after %g s", self.pid, DYING)
+        with self._sending:  # what was being sent has failed by now
+            self._connection.close()
 
     def _hang_up(self) -> None:
         end = socket.socket(fileno=os.dup(self._connection.fileno()))

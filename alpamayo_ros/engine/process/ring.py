@@ -9,10 +9,12 @@ overwritten; the engine process reads only while it is at one.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import mmap
 import os
+import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
@@ -84,7 +86,7 @@ class Ring:
         start, wrapped = self._head, False
         while True:
             if start + size > self.size:
-                if wrapped:
+                if wrapped or size > self.size:
                     raise RingFull
                 self._step_over_the_rest()
                 start = self._head = 0
@@ -158,18 +160,20 @@ class LentMemory:
 
     def __init__(self, descriptor: int, size: int) -> None:
         try:
-            self._memory = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+            self._memory = np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
         finally:
             os.close(descriptor)
         self._lent: list[memoryview] = []
+        self._owners: list[weakref.ref[NDArray[np.uint8]]] = []  # of what was lent: alive while any view of it is
 
     def lend(self, slot: Slot) -> memoryview:
         """The bytes there, not to be written; until `take_back`."""
         if not 0 <= slot.offset <= slot.offset + slot.size <= len(self._memory):
             raise ValueError(f"{slot} is outside the shared memory of {len(self._memory)} bytes")
-        view = self._memory[slot.offset : slot.offset + slot.size]
-        self._lent.append(view)
-        return view
+        owner = self._memory[slot.offset : slot.offset + slot.size]
+        self._owners.append(weakref.ref(owner))
+        self._lent.append(memoryview(owner))  # type: ignore[arg-type]
+        return self._lent[-1]
 
     def take_back(self) -> None:
         """End what was lent: another frame may lie there soon.
@@ -177,23 +181,17 @@ class LentMemory:
         Raises:
             EngineError: somebody still has a view. He would see the other frame, and never know.
         """
-        lent, self._lent = self._lent, []
-        held = [view for view in lent if not _released(view)]
-        if held:
+        while self._lent:
+            with contextlib.suppress(BufferError):  # held: its owner says so below
+                self._lent.pop().release()
+        owners, self._owners = self._owners, []
+        if any(owner() is not None for owner in owners):
             gc.collect()  # what only a cycle holds is nobody's
-            held = [view for view in held if not _released(view)]
+        held = sum(owner() is not None for owner in owners)
         if held:
             raise EngineError(
-                f"the engine kept views of {len(held)} frames' data beyond its call; it has to copy what it keeps"
+                f"the engine kept views of {held} frames' data beyond its call; it has to copy what it keeps"
             )
-
-
-def _released(view: memoryview) -> bool:
-    try:
-        view.release()
-    except BufferError:
-        return False
-    return True
 
 
 def _flat(frame: Frame) -> NDArray[np.uint8]:

@@ -108,7 +108,16 @@ class Supervisor:
     def health(self) -> EngineHealth:
         """How it is now."""
         with self._lock:
-            return EngineHealth(self._process is not None, self._state, self._restarts, self._device_memory_bytes)
+            state, request = self._state, self._request
+            if self._process is None and request is not None:
+                state += f": {request.doing} for {time.monotonic() - request.started:.0f} s"
+            return EngineHealth(
+                ready=self._process is not None,
+                state=state,
+                restarts=self._restarts,
+                pid=self._process.pid if self._process else 0,
+                device_memory_bytes=self._device_memory_bytes,
+            )
 
     def warm_up(self) -> None:
         """Warm the engine up, now and after every restart."""
@@ -173,7 +182,7 @@ class Supervisor:
             if self._closed:
                 raise EngineError("the engine is closed")
             if self._process is None:
-                raise EngineNotReadyError(self._state)
+                raise EngineNotReadyError(self.health.state)
             return self._process
 
     # In the thread

@@ -76,10 +76,11 @@ class Ring:
         return {serial: self._kept[serial] for serial in needed}
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._kept.clear()
-        self._memory.close()
-        os.close(self.descriptor)
+        """Give the memory back. Idempotent."""
+        if not self._memory.closed:
+            self._kept.clear()
+            self._memory.close()
+            os.close(self.descriptor)
 
     def _reserve(self, size: int, needed: Collection[int]) -> int:
         """Make room of that size, behind the head or at the start; returns where."""

@@ -6,6 +6,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -135,7 +136,10 @@ class Server:
 
     def _load(self, load: Load) -> Any:
         logging.getLogger().setLevel(load.log_level)
+        started = time.monotonic()
         self._engine = create_engine(load.kind, load.checkpoint, **{**load.options, "process": "in_process"})
+        seconds = time.monotonic() - started
+        logger.info("process %d, %s, loaded the engine in %.1f s", os.getpid(), sys.executable, seconds)
         return self._engine.info
 
     def _ask_engine(self, message: object) -> Any:

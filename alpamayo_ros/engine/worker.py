@@ -193,7 +193,7 @@ class Worker:
         except BadImageError as error:
             return _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
         except EngineNotReadyError as error:
-            return _skipped(job, SkipReason.ENGINE_NOT_READY, {"engine": str(error)})
+            return _skipped(job, SkipReason.ENGINE_NOT_READY, {"error": str(error)})
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})

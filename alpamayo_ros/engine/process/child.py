@@ -27,7 +27,7 @@ GRACE = 2.0  # s for an idle one to free its engine
 DYING = 10.0  # s that a killed one may take to be gone
 
 
-class ProcessEnded(EngineError):
+class ProcessEndedError(EngineError):
     """The engine process is gone, or no longer of use; the message says how that came."""
 
 
@@ -92,14 +92,14 @@ class EngineProcess:
         """Its next message; None when there is none for `timeout` s.
 
         Raises:
-            ProcessEnded: it is gone; the message says how.
+            ProcessEndedError: it is gone; the message says how.
         """
         try:
             if not self._connection.poll(timeout):
                 return None
             message = decode(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            raise ProcessEnded(self._last_words()) from error
+            raise ProcessEndedError(self._last_words()) from error
         self.spoke = True
         return message
 

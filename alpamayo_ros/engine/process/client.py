@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from alpamayo_ros.core.types import EngineNotReadyError, Frame, Observation, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import EngineHealth, EngineInfo
+from alpamayo_ros.engine.process.child import ProcessEndedError
 from alpamayo_ros.engine.process.supervisor import Supervisor
 from alpamayo_ros.engine.process.wire import Ask, Load, Predict, Prepare
 
@@ -58,11 +60,9 @@ class ProcessEngine:
         self._supervisor.warm_up()
 
     def prepare(self, frames: Sequence[Frame]) -> None:
-        """Decode and encode frames early; does nothing during a restart."""
-        try:
+        """Decode and encode frames early; does nothing while there is no process that could."""
+        with contextlib.suppress(EngineNotReadyError, ProcessEndedError):  # the log has said it
             self._supervisor.request(Prepare(frames), frames, self._limit)
-        except EngineNotReadyError:
-            return
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
         """Predict one tick.

@@ -20,7 +20,7 @@ from alpamayo_ros.core.types import (
     Frame,
 )
 from alpamayo_ros.engine.base import EngineHealth, EngineInfo
-from alpamayo_ros.engine.process.child import EngineProcess, ProcessEnded
+from alpamayo_ros.engine.process.child import EngineProcess, ProcessEndedError
 from alpamayo_ros.engine.process.ring import FrameMemory, Ring
 from alpamayo_ros.engine.process.wire import (
     Answer,
@@ -137,7 +137,8 @@ class Supervisor:
 
         Raises:
             EngineNotReadyError: it is being started anew.
-            AlpamayoError: what was raised there; EngineError when the process died or hung over it.
+            ProcessEndedError: it died or hung over this.
+            AlpamayoError: what was raised there.
         """
         with self._turn:
             self._check_ready()
@@ -246,10 +247,10 @@ class Supervisor:
         """Take its next message, and see whether it lives.
 
         Raises:
-            ProcessEnded: it doesn't, or shall not.
+            ProcessEndedError: it doesn't, or shall not.
         """
         if self._closed:
-            raise ProcessEnded("the engine was closed")
+            raise ProcessEndedError("the engine was closed")
         message = process.receive(POLL)
         # counted, not measured: this process may have been stopped as well
         self._silence = self._silence + POLL if message is None else 0.0
@@ -274,12 +275,12 @@ class Supervisor:
     def _check(self, process: EngineProcess) -> None:
         request, name = self._request, f"the engine process {process.pid}"
         if self._silence > STOPPED and process.is_stopped:
-            raise ProcessEnded(f"{name} was suspended (SIGSTOP)")
+            raise ProcessEndedError(f"{name} was suspended (SIGSTOP)")
         allowed = request.silence if request else SILENT
         if self._silence > allowed:
-            raise ProcessEnded(f"{name} has given no sign of life for {allowed:g} s")
+            raise ProcessEndedError(f"{name} has given no sign of life for {allowed:g} s")
         if request and time.monotonic() - request.started > request.limit:
-            raise ProcessEnded(f"{name} hangs: it is not done after {request.limit:g} s (engine.hang_timeout)")
+            raise ProcessEndedError(f"{name} hangs: it is not done after {request.limit:g} s (engine.hang_timeout)")
 
     def _put_away(self, process: EngineProcess | None, error: AlpamayoError) -> None:
         """A process has ended, or shall."""
@@ -289,7 +290,7 @@ class Supervisor:
             self._device_memory_bytes = 0
             request, self._request = self._request, None
         if request is not None:
-            request.answer.set_exception(EngineError(f"{error}, while {request.doing}"))
+            request.answer.set_exception(ProcessEndedError(f"{error}, while {request.doing}"))
         if process is not None:
             process.end(grace=self._closed and request is None)
 

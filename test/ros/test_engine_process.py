@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from live import STEP_NS, wait_until
 from processes import is_gone
@@ -17,6 +20,7 @@ from tiny_checkpoint import write_tiny_checkpoint
 from alpamayo_ros.engine.process.client import ProcessEngine
 from alpamayo_ros.ros.convert import stamp_ns
 
+ROOT = Path(__file__).parents[2]
 BACK = 60.0  # s within which a path has to come again on a busy machine; loading the tiny engine takes most of it
 
 
@@ -123,3 +127,25 @@ def test_an_interpreter_that_is_none_leaves_the_node_unconfigured_with_the_reaso
     driver = live.driver(connect=False)
     assert node.trigger_configure() == TransitionCallbackReturn.FAILURE
     driver.wait_for_diagnostic("engine", "engine.python is '/no/python', which can't be started")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)])
+def test_the_engine_process_ends_with_the_nodes(ros_domain, number, code):
+    command = [sys.executable, "-u", "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file"]
+    command += [str(ROOT / "config" / "front_only.yaml"), "-p", "engine.kind:=null", "-p", "engine.process:=subprocess"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    node = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=ROOT
+    )
+    said = []
+    for line in node.stdout:
+        said.append(line)
+        if "ready after" in line:
+            break
+    (engine,) = psutil.Process(node.pid).children()
+    started = time.monotonic()
+    node.send_signal(number)
+    rest, _ = node.communicate(timeout=15)
+    assert time.monotonic() - started < 5
+    assert (node.returncode, "Traceback" in rest) == (code, False), "".join(said) + rest
+    wait_until(lambda: is_gone(engine.pid), "the engine process to be gone")

@@ -62,7 +62,7 @@ class EngineProcess:
             ) from error
         finally:
             theirs.close()
-        self._python = python
+        self._python = command[0]
         self._connection: Connection = Connection(ours.detach())
         self._sending = threading.Lock()
         self.spoke = False  # whether it has said anything yet
@@ -139,7 +139,7 @@ class EngineProcess:
         said = f"{name} ended with exit code {ended.si_status}"
         if self.spoke:
             return f"{said}; what it wrote to stderr says why"
-        return f"{said} before it said anything; is engine.python, {self._python!r}, a Python interpreter?"
+        return f"{said} before it said anything; is {self._python!r} (engine.python) a Python, 3.10 or newer?"
 
     def _wait_for_exit(self, timeout: float) -> os.waitid_result | None:
         """How it ended, without reaping it, so that its id stays its own; None when it still runs."""

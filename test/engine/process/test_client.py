@@ -261,7 +261,7 @@ def test_an_interpreter_with_other_packages_serves_what_it_can(
     [
         ("/nowhere/python", ConfigurationError, "engine.python is '/nowhere/python', which can't be started: No such"),
         ("/etc/passwd", ConfigurationError, "engine.python is '/etc/passwd', which can't be started: Permission"),
-        ("/bin/true", EngineError, "exit code 0 before it said anything; is engine.python, '/bin/true', a Python"),
+        ("/bin/true", EngineError, "exit code 0 before it said anything; is '/bin/true' (engine.python) a Python"),
     ],
 )
 def test_an_interpreter_that_is_none_is_named(python: str, error: type[Exception], message: str) -> None:

@@ -76,7 +76,7 @@ class Reporter:
             engine=configured.engine.info if configured else None,
             engine_ready=health.ready,
             engine_state=health.state,
-            engine_failed=self.engine_failed or (configured is not None and not health.ready),
+            engine_failed=self.engine_failed,
             engine_restarts=health.restarts,
             engine_pid=health.pid,
             sim_time=self._clock_watch.sim_time,

@@ -75,8 +75,7 @@ class EngineProcess:
     @property
     def is_stopped(self) -> bool:
         """Whether it was suspended from outside, as by SIGSTOP."""
-        flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, flags) is not None
+        return self._news(os.WSTOPPED) is not None
 
     def send(self, data: bytes) -> None:
         """Send an encoded message; OSError when it is gone."""
@@ -144,10 +143,16 @@ class EngineProcess:
     def _wait_for_exit(self, timeout: float) -> os.waitid_result | None:
         """How it ended, without reaping it, so that its id stays its own; None when it still runs."""
         deadline = time.monotonic() + timeout
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while (ended := os.waitid(os.P_PID, self.pid, flags)) is None and time.monotonic() < deadline:
+        while (ended := self._news(os.WEXITED)) is None and time.monotonic() < deadline:
             time.sleep(0.005)
         return ended
+
+    def _news(self, of: int) -> os.waitid_result | None:
+        """What the kernel has to tell of it, of that kind."""
+        try:
+            return os.waitid(os.P_PID, self.pid, of | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # somebody else in the node's process has waited for it
+            return None
 
 
 def _environment(python: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from alpamayo_ros.engine.process.wire import (
     Predict,
     Prepare,
     WarmUp,
+    WireError,
     decode,
     encode,
 )
@@ -93,17 +94,22 @@ class Server:
         """Serve until the other end is closed."""
         while True:
             try:
-                data = self._port.connection.recv_bytes()
-            except (EOFError, ConnectionResetError):
+                answer = self._answer(self._port.connection.recv_bytes())
+                if answer is not None:
+                    self._send(answer)
+            except (EOFError, OSError):
                 return
-            answer = self._answer(data)
-            if answer is not None:
-                self._port.send(answer)
 
     def close(self) -> None:
         """Free the engine."""
         if self._engine is not None:
             self._engine.close()
+
+    def _send(self, answer: Answer | Failure) -> None:
+        try:
+            self._port.send(answer)
+        except WireError as error:  # the engine's answer is of no kind that can be
+            self._port.send(Failure(EngineError.__name__, str(error)))
 
     def _answer(self, data: bytes) -> Answer | Failure | None:
         answer = self._attempt(data)

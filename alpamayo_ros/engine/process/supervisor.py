@@ -42,16 +42,14 @@ RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0)  # s before each attempt; after the 
 STABLE = 60.0  # s that it must have run for the attempts to be counted anew
 POLL = 0.1  # s
 STOPPED = 1.0  # s of silence from a process that is suspended
-SILENT, SILENT_LOADING = (
-    5.0,
-    120.0,
-)  # s of silence from any; while loading, one import may hold the interpreter for long
-DOING = {  # a request, in words
-    Load: "loading",
-    WarmUp: "warming up",
-    Prepare: "preparing frames",
-    Predict: "predicting",
-    Ask: "answering a question",
+SILENT = 5.0  # s of silence from any
+SILENT_LOADING = 120.0  # the same while loading: one import may hold the interpreter for long
+REQUESTS = {  # in words, and for how many s of silence
+    Load: ("loading", SILENT_LOADING),
+    WarmUp: ("warming up", SILENT_LOADING),
+    Prepare: ("preparing frames", SILENT),
+    Predict: ("predicting", SILENT),
+    Ask: ("answering a question", SILENT),
 }
 ERRORS = {each.__name__: each for each in (BadImageError, ConfigurationError, EngineError, EngineNotReadyError)}
 
@@ -60,11 +58,20 @@ ERRORS = {each.__name__: each for each in (BadImageError, ConfigurationError, En
 class _Request:
     """What is asked of the process just now."""
 
-    doing: str
+    kind: type
     limit: float = math.inf  # s that it may take
-    silence: float = SILENT  # s that it may say nothing
     answer: Future[Answer] = field(default_factory=Future)
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def doing(self) -> str:
+        """In words."""
+        return REQUESTS[self.kind][0]
+
+    @property
+    def silence(self) -> float:
+        """S for which the process may give no sign of life."""
+        return REQUESTS[self.kind][1]
 
 
 class Supervisor:
@@ -96,6 +103,7 @@ class Supervisor:
         self._warm = self._given_up = self._closed = False
         self._loaded: Future[EngineInfo] = Future()  # the first time
         self._silence = 0.0  # s
+        self._ready_since = math.inf  # monotonic s
         self._thread = threading.Thread(target=self._run, name="engine process", daemon=True)
         self._thread.start()
         try:
@@ -121,19 +129,16 @@ class Supervisor:
 
     def warm_up(self) -> None:
         """Warm the engine up, now and after every restart."""
-        self.request(WarmUp(), silence=SILENT_LOADING)
+        self.request(WarmUp())
         self._warm = True
 
-    def request(
-        self, message: object, frames: Sequence[Frame] = (), limit: float = math.inf, silence: float = SILENT
-    ) -> Answer:
+    def request(self, message: object, frames: Sequence[Frame] = (), limit: float = math.inf) -> Answer:
         """Ask the process for something.
 
         Args:
-            message: the request.
+            message: the request, of one of REQUESTS.
             frames: all that are in it.
             limit: s that it may take; then the process is ended and started anew.
-            silence: s for which the process may give no sign of life.
 
         Raises:
             EngineNotReadyError: it is being started anew.
@@ -143,14 +148,15 @@ class Supervisor:
         with self._turn:
             self._check_ready()
             slots = self._memory.place(frames)
-            request = _Request(DOING[type(message)], limit, silence)
+            data = encode(message, slots)
+            request = _Request(type(message), limit)
             process, must_share = self._begin(request)
             try:
                 with contextlib.suppress(OSError):  # it has just died; the thread will say how
                     if must_share:
                         process.send(encode(NewMemory(self._memory.ring.size)))
                         process.send_descriptor(self._memory.ring.descriptor)
-                    process.send(encode(message, slots))
+                    process.send(data)
                 return request.answer.result()
             except (KeyboardInterrupt, SystemExit):  # nobody waits for the answer any more
                 self.close()
@@ -191,14 +197,15 @@ class Supervisor:
     def _run(self) -> None:
         attempt = 0  # to start it anew
         while True:
-            began = time.monotonic()
+            self._ready_since = math.inf
             error = self._live_once(attempt)
-            if self._closed or not self._loaded.done():
-                if not self._loaded.done():
-                    self._loaded.set_exception(error)
+            if not self._loaded.done():
+                self._loaded.set_exception(error)
                 return
-            if time.monotonic() - began > STABLE:
+            if time.monotonic() - self._ready_since > STABLE:
                 attempt = 0
+            if self._closed:
+                return
             if attempt == len(RESTART_DELAYS):
                 self._give_up(error)
                 return
@@ -206,7 +213,8 @@ class Supervisor:
             logger.error("%s; starting it anew, attempt %d of %d", error, attempt, len(RESTART_DELAYS))
             self._say(f"{error}; starting it anew, attempt {attempt} of {len(RESTART_DELAYS)}")
             with self._lock:
-                self._lock.wait_for(lambda: self._closed, RESTART_DELAYS[attempt - 1])
+                if self._lock.wait_for(lambda: self._closed, RESTART_DELAYS[attempt - 1]):
+                    return
                 self._restarts += 1
 
     def _live_once(self, attempt: int) -> AlpamayoError:
@@ -221,6 +229,7 @@ class Supervisor:
             with self._lock:
                 self.info = info
                 self._process, self._shared, self._state = process, None, "ready"
+                self._ready_since = time.monotonic()
                 self._lock.notify_all()
             if attempt:
                 logger.warning("the engine process is back after %.1f s", time.monotonic() - started)
@@ -228,13 +237,16 @@ class Supervisor:
                 self._loaded.set_result(info)
             while True:
                 self._read(process)
-        except AlpamayoError as error:
+        except Exception as error:
+            if not isinstance(error, AlpamayoError):
+                logger.exception("watching the engine process failed")
+                error = ProcessEndedError(f"watching the engine process failed: {type(error).__name__}: {error}")
             self._put_away(process, error)
             return error
 
     def _ask(self, process: EngineProcess, message: object) -> Answer:
         """Ask a process that isn't ready yet."""
-        request = _Request(DOING[type(message)], silence=SILENT_LOADING)
+        request = _Request(type(message))
         with self._lock:
             self._request = request
         with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -161,7 +161,7 @@ def decode(data: bytes, lend: Callable[[Slot], memoryview] | None = None) -> Any
     line, _, arrays = data.partition(b"\n")
     try:
         version, plain = json.loads(line)
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise WireError(f"a message of the engine process can't be read: {error}: {line[:80]!r}") from error
     if version != VERSION:
         raise WireError(
@@ -183,26 +183,29 @@ class _Plain:
         self._end = 0
 
     def of(self, value: Any) -> Any:
+        kind = type(value)
         if value is None or isinstance(value, str | bool | int | float):
             return value
-        if isinstance(value, np.bool_ | np.integer | np.floating):
-            return value.item()
+        if TYPES.get(kind.__name__) is kind:
+            return {kind.__name__: self._fields(value)}
         if isinstance(value, np.ndarray):
             return {"array": self._array(value)}
+        if isinstance(value, np.bool_ | np.integer | np.floating):
+            return value.item()
         if isinstance(value, Mapping):
             return {"map": [[self.of(key), self.of(each)] for key, each in value.items()]}
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
             return [self.of(each) for each in value]
-        kind = type(value)
-        name = kind.__name__
-        if TYPES.get(name) is not kind:
-            raise WireError(f"a {name} can't cross to or from the engine process")
-        content = {each.name: getattr(value, each.name) for each in fields(kind)}
+        raise WireError(f"a {kind.__name__} can't cross to or from the engine process")
+
+    def _fields(self, value: Any) -> Any:
         if isinstance(value, Frame):
             slot = self._slots[value.serial]
-            content["data"] = None
-            return {name: [{key: self.of(each) for key, each in content.items()}, slot.offset, slot.size]}
-        return {name: {key: self.of(each) for key, each in content.items()}}
+            return [self._plain({**vars(value), "data": None}), slot.offset, slot.size]
+        return self._plain(vars(value))
+
+    def _plain(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.of(each) for name, each in content.items()}
 
     def _array(self, array: np.ndarray[Any, Any]) -> list[Any]:
         if array.dtype.kind not in NUMBERS:

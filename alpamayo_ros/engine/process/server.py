@@ -148,12 +148,17 @@ class Server:
         logger.info("process %d, %s, loaded the engine in %.1f s", os.getpid(), sys.executable, seconds)
         return self._engine.info
 
+    def _warm_up(self, engine: Engine) -> None:
+        started = time.monotonic()
+        engine.warm_up()
+        logger.info("process %d warmed up the engine in %.1f s", os.getpid(), time.monotonic() - started)
+
     def _ask_engine(self, message: object) -> Any:
         engine = self._engine
         if engine is None:
             raise EngineError(f"{type(message).__name__} came before the engine was loaded")
         if isinstance(message, WarmUp):
-            return engine.warm_up()
+            return self._warm_up(engine)
         if isinstance(message, Prepare):
             return engine.prepare(message.frames)
         if isinstance(message, Predict):

@@ -73,12 +73,31 @@ def test_a_kill_in_the_middle_of_a_prediction_is_said_at_once_and_the_engine_com
     assert "the engine process is back after" in caplog.text
 
 
-def test_a_kill_while_idle_is_noticed_without_any_call(start: Start) -> None:
+def test_a_kill_while_idle_is_noticed_without_any_call_and_the_new_one_is_warmed_up(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "alpamayo_ros")
     engine = start()
+    engine.warm_up()
     first = engine.health.pid
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: engine.health.ready and engine.health.pid != first, BACK)
+    second = engine.health.pid
     assert engine.predict(drive(), OPTIONS).num_samples == 1
+    assert [record.getMessage().split(" the ")[0] for record in caplog.records if "warmed up" in record.msg] == [
+        f"process {pid} warmed up" for pid in (first, second)
+    ]
+
+
+def test_what_a_killed_process_had_started_is_ended_too(start: Start, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nsleep 1000 & echo $! >> {tmp_path}/pids\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    engine = start(python=str(python))
+    helper = int((tmp_path / "pids").read_text())
+    assert not is_gone(helper)
+    os.kill(engine.health.pid, signal.SIGKILL)
+    wait_until(lambda: is_gone(helper))
 
 
 def test_a_stopped_process_is_ended_and_said_and_comes_back(start: Start) -> None:

@@ -5,15 +5,15 @@ id of the node. Until the server is imported it uses the standard library alone,
 so that whatever is wrong with the interpreter is said in words.
 """
 
+import os
 import sys
 
-if __name__ == "__main__":
-    del sys.path[0]  # this folder: its files are no modules of that name
+if __name__ == "__main__" and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+    del sys.path[0]  # its files are no modules of that name
 
 import ctypes
 import importlib.util
 import json
-import os
 import signal
 from multiprocessing.connection import Connection
 

@@ -8,7 +8,21 @@ from typing import Protocol, runtime_checkable
 
 from alpamayo_ros.core.types import Frame, Observation, Prediction, SamplingOptions
 
-__all__ = ["Engine", "EngineInfo", "SamplingOptions"]
+__all__ = ["Engine", "EngineInfo", "LoadOptions", "SamplingOptions"]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded, whatever the engine."""
+
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:N"
+    dtype: str = "auto"  # of the weights: "auto", "float32", "bfloat16" or "float16"
+    base_model: str | None = None  # folder or Hugging Face name for the backbone's config and tokenizer
+    max_samples: int = 64  # trajectories per tick at most
+    max_cameras: int = 7  # at most; sizes what is kept of frames
+    bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
+    kv_cache_memory: float = 0.0  # GiB of vLLM's KV cache on each device; 0: what two ticks need
+    tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
 
 
 @dataclass(frozen=True)
@@ -30,9 +44,11 @@ class EngineInfo:
 
 @runtime_checkable
 class Engine(Protocol):
-    """A resident model."""
+    """A resident model. Frames' data are only there during a call: what is kept of them has to be copied."""
 
-    info: EngineInfo
+    @property
+    def info(self) -> EngineInfo:
+        """What it is."""
 
     def warm_up(self) -> None:
         """Compile, capture, allocate: nothing of this happens while driving."""
@@ -58,3 +74,26 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free everything. Idempotent."""
+
+
+@dataclass(frozen=True)
+class EngineHealth:
+    """How an engine that lives in a process of its own is now."""
+
+    ready: bool  # False: it is being started anew, or was given up
+    state: str  # in words
+    restarts: int = 0
+    pid: int = 0  # of its process; 0 when there is none that is ready
+    device_memory_bytes: int = 0  # that its process holds
+
+
+@runtime_checkable
+class SupervisedEngine(Engine, Protocol):
+    """An engine that can be away for a while, and that can be closed at any time, also while it is at work."""
+
+    @property
+    def health(self) -> EngineHealth:
+        """How it is now."""
+
+    def wait_until_ready(self) -> None:
+        """Return when a restart is over: it is ready, or was given up."""

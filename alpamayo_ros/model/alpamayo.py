@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,24 +10,31 @@ from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS, ActionProjection
-from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.action_space import NORMALISATION, UnicycleActionSpace
 from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffers
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.expert import Expert
+from alpamayo_ros.model.expert import Context, Expert
 from alpamayo_ros.model.flow_matching import Velocity
 from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.random_weights import fill_at_random
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 # Alpamayo R1 stores these beside its weights, and NVIDIA's code uses what is stored; 1.5 makes them from its config.
-ACTION_CONSTANTS = tuple(
-    f"action_space.{name}" for name in ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
-)
+ACTION_CONSTANTS = tuple(f"action_space.{name}" for name in NORMALISATION)
 FREQUENCIES = (
     "action_in_proj.sinus.0.freqs",
     "action_in_proj.sinus.1.freqs",
     "action_in_proj.timestep_fourier_encoder.freqs",
 )
+
+
+class ActionNetwork(nn.Module):
+    """The expert and its projections, under the names of NVIDIA's checkpoints."""
+
+    def __init__(self, config: ModelConfig, bf16_constants: bool) -> None:
+        super().__init__()
+        self.expert, self.action_in_proj, self.action_out_proj = _action_modules(config, bf16_constants)
 
 
 class AlpamayoNetwork(nn.Module):
@@ -35,18 +43,36 @@ class AlpamayoNetwork(nn.Module):
     def __init__(self, config: ModelConfig, bf16_constants: bool) -> None:
         super().__init__()
         self.vlm = make_vlm(config.backbone)
-        self.expert = Expert(config.expert)
-        self.action_in_proj = ActionProjection(
-            config.projection,
-            config.expert.hidden_size,
-            bf16_constants=bf16_constants,
-            upcast_inputs=config.model_type == "alpamayo_r1",
-        )
-        self.action_out_proj = nn.Linear(config.expert.hidden_size, ACTION_DIMENSIONS)
+        self.expert, self.action_in_proj, self.action_out_proj = _action_modules(config, bf16_constants)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every parameter."""
         return {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+
+
+def _action_modules(config: ModelConfig, bf16_constants: bool) -> tuple[Expert, ActionProjection, nn.Linear]:
+    hidden_size = config.expert.hidden_size
+    projection = ActionProjection(
+        config.projection,
+        hidden_size,
+        bf16_constants=bf16_constants,
+        upcast_inputs=config.model_type == "alpamayo_r1",
+    )
+    return Expert(config.expert), projection, nn.Linear(hidden_size, ACTION_DIMENSIONS)
+
+
+def action_velocity(network: AlpamayoNetwork | ActionNetwork, context: Context) -> Velocity:
+    """The flow's velocity field for trajectories that read a context.
+
+    The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the dtype of
+    the weights.
+    """
+
+    def field(state: Tensor, time: Tensor) -> Tensor:
+        embeddings = network.action_in_proj(state, time)
+        return network.action_out_proj(network.expert(embeddings, context))
+
+    return field
 
 
 def make_network_on_meta(config: ModelConfig, bf16_constants: bool = True) -> AlpamayoNetwork:
@@ -66,13 +92,13 @@ class AlpamayoModel:
     action_space: UnicycleActionSpace
     device: torch.device
     dtype: torch.dtype
-    checkpoint_hash: str
+    checkpoint_hash: str  # "" when the weights were made at random and there are no files
 
     @classmethod
     def load(
         cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, bf16_constants: bool = True
     ) -> AlpamayoModel:
-        """Read the weights of a checkpoint.
+        """Read the weights of a checkpoint, or make them where its config.json has a seed for them.
 
         Args:
             config: The checkpoint's.
@@ -85,30 +111,23 @@ class AlpamayoModel:
                 be read; no tokenizer.
         """
         vocabulary = config.load_vocabulary()
-        checkpoint = Checkpoint.open(config.folder)
-        stored = read_stored_constants(checkpoint)
-        if stored.frequencies is not None:
-            bf16_frequencies = _frequencies_are_rounded(config, stored.frequencies)
+        seed = config.random_seed
+        checkpoint = open_weights(config)
+        constants = Constants.of(config, checkpoint, bf16_constants)
+        network = make_network_on_meta(config, constants.bf16_frequencies)
+        if seed is None:
+            check_weights(config, checkpoint, network)
+            checkpoint.load_into(network, device, dtype)
         else:
-            bf16_frequencies = bf16_constants
-        network = make_network_on_meta(config, bf16_frequencies)
-        problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
-        if problems:
-            raise ConfigurationError(
-                f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
-            )
-        checkpoint.load_into(network, device, dtype)
+            fill_at_random(network, seed, device, dtype)
         restore_rotary_buffers(network.vlm, config.backbone)
         network.to(device)
-        action_space = config.action_space
-        if stored.action_space:
-            action_space = action_space.with_constants(stored.action_space)
         return cls(
             config=config,
             vocabulary=vocabulary,
             network=network,
             backbone=Backbone(network.vlm),
-            action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
+            action_space=constants.action_space,
             device=device,
             dtype=dtype,
             checkpoint_hash=checkpoint.hash,
@@ -120,18 +139,58 @@ class AlpamayoModel:
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     def velocity(self, prefix: Prefix, samples: int) -> Velocity:
-        """The flow's velocity field for `samples` trajectories after each row of a prefix.
+        """The flow's velocity field (`action_velocity`) for `samples` trajectories after each row of a prefix."""
+        return action_velocity(
+            self.network, self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+        )
 
-        The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the
-        dtype of the weights.
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """What isn't a weight: by config.json, and where a checkpoint stores it (Alpamayo R1), as stored."""
+
+    action_space: UnicycleActionSpace
+    bf16_frequencies: bool  # of the projection, rounded to bfloat16
+
+    @classmethod
+    def of(cls, config: ModelConfig, checkpoint: Checkpoint, bf16_constants: bool) -> Constants:
+        """The constants of a checkpoint.
+
+        Raises:
+            ConfigurationError: stored frequencies that don't belong to config.json.
         """
-        context = self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+        stored = read_stored_constants(checkpoint)
+        action_space = config.action_space
+        if stored.action_space:
+            action_space = action_space.with_constants(stored.action_space)
+        return cls(
+            action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
+            bf16_frequencies=bf16_constants
+            if stored.frequencies is None
+            else _frequencies_are_rounded(config, stored.frequencies),
+        )
 
-        def field(state: Tensor, time: Tensor) -> Tensor:
-            embeddings = self.network.action_in_proj(state, time)
-            return self.network.action_out_proj(self.network.expert(embeddings, context))
 
-        return field
+def open_weights(config: ModelConfig) -> Checkpoint:
+    """A checkpoint's files; none where its config.json has a seed for random weights.
+
+    Raises:
+        ConfigurationError: files that can't be read.
+    """
+    return Checkpoint.open(config.folder) if config.random_seed is None else Checkpoint.without_files(config.folder)
+
+
+def check_weights(config: ModelConfig, checkpoint: Checkpoint, network: AlpamayoNetwork) -> None:
+    """Compare a checkpoint's headers with the network.
+
+    Raises:
+        ConfigurationError: tensors that are missing, unexpected or of another shape, all named.
+    """
+    problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
+    if problems:
+        raise ConfigurationError(
+            f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +205,15 @@ def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
     """Read Alpamayo R1's seven extra buffers, as far as they are there.
 
     Raises:
-        ConfigurationError: frequencies that differ from each other.
+        ConfigurationError: constants that aren't one number, or frequencies that differ from each other.
     """
     names = [name for name in (*ACTION_CONSTANTS, *FREQUENCIES) if name in checkpoint.tensors]
+    for name in set(names) & set(ACTION_CONSTANTS):
+        shape = checkpoint.tensors[name].shape
+        if math.prod(shape) != 1:
+            raise ConfigurationError(
+                f"{checkpoint.folder}: {name} has the shape {list(shape)}; it has to be one number"
+            )
     values = {name: tensor.float().flatten() for name, tensor in checkpoint.stream(names)}
     constants = {name.rpartition(".")[2]: float(values[name]) for name in ACTION_CONSTANTS if name in values}
     frequencies = [values[name] for name in FREQUENCIES if name in values]

@@ -7,7 +7,7 @@ the dtype of the velocity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -37,13 +37,16 @@ class FlowMatchingConfig:
 
     @classmethod
     def from_json(cls, section: Mapping[str, Any]) -> FlowMatchingConfig:
-        """Read `diffusion_cfg`. Other keys are about training; NVIDIA's code passes over them, too.
+        """Read `diffusion_cfg`. Its keys about training and about the shape of the state are passed over.
+
+        Guidance is asked for tick by tick here, so its weight in the config doesn't count either.
 
         Raises:
             ConfigurationError: a value that can't be.
         """
-        known = {field.name for field in fields(cls)}
-        return read_fields(cls, section, "diffusion_cfg", ignored=section.keys() - known)
+        training = [key for key in section if key.startswith(("train_", "beta_"))]
+        ignored = (*training, "x_dims", "use_classifier_free_guidance", "inference_guidance_weight")
+        return read_fields(cls, section, "diffusion_cfg", ignored=ignored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +83,11 @@ def integrate(velocity: Velocity, noise: Tensor, steps: int, temperature: float 
         steps: Euler steps.
         temperature: Factor on the noise, not on the velocity.
     """
-    times = time_grid(steps, noise.device)
-    state = noise.float() * temperature
+    return follow(velocity, noise.float() * temperature, time_grid(steps, noise.device))
+
+
+def follow(velocity: Velocity, state: Tensor, times: Tensor) -> Flow:
+    """Follow a velocity field from a state [S, N, 2] float32 along times [steps + 1] that lie on its device."""
     states, velocities = [state], []
     for now, then in pairwise(times):
         velocities.append(velocity(state, now.expand(state.shape[0], 1, 1)))
@@ -90,7 +96,7 @@ def integrate(velocity: Velocity, noise: Tensor, steps: int, temperature: float 
     return Flow(times, torch.stack(states), torch.stack(velocities))
 
 
-def mix_velocities(unguided: Tensor, guided: Tensor, weight: float) -> Tensor:
+def mix_velocities(unguided: Tensor, guided: Tensor, weight: float | Tensor) -> Tensor:
     """Classifier-free guidance: (1 - weight) unguided + weight guided.
 
     Weight 0 ignores the navigation text, 1 follows it as the model does on its own, more exaggerates it.

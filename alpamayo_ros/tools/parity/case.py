@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -18,6 +19,7 @@ class Status(str, Enum):
     PASS = "PASS"
     FAIL = "FAIL"
     NOT_SUPPORTED = "N/S"
+    NOT_APPLICABLE = "N/A"  # not counted
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class CaseResult:
     message: str = ""  # why it isn't supported, or what failed
 
     def line(self) -> str:
-        """`PASS|FAIL name max_error tolerance`, or `N/S name reason`."""
-        if self.status is Status.NOT_SUPPORTED:
-            return f"N/S {self.name} {self.message}"
+        """`PASS|FAIL name max_error tolerance`, or `N/S|N/A name reason`."""
+        if self.status in (Status.NOT_SUPPORTED, Status.NOT_APPLICABLE):
+            return f"{self.status.value} {self.name} {self.message}"
         return f"{self.status.value} {self.name} {self.max_error:.3g} {self.tolerance:g} {self.message}".rstrip()
 
 
@@ -49,6 +51,18 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What is checked: where tensors lie, and the type of a whole model's weights (parts are checked in float32)."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+
+    def tensor(self, values: ArrayLike) -> Tensor:
+        """A copy of recorded values there, in their own type."""
+        return torch.from_numpy(np.array(values)).to(self.device)
+
+
+@dataclass(frozen=True)
 class Checker:
     """Finds the cases of the files whose names match `pattern`, a glob such as "end_to_end_*.npz".
 
@@ -56,7 +70,7 @@ class Checker:
     """
 
     pattern: str
-    cases: Callable[[Path], Iterable[Case]]
+    cases: Callable[[Path, Machine], Iterable[Case]]
 
 
 def close(name: str, actual: Tensor | ArrayLike, expected: ArrayLike, tolerance: float) -> CaseResult:
@@ -87,6 +101,11 @@ def same_text(name: str, actual: str, expected: str) -> CaseResult:
 def not_supported(name: str, reason: str) -> CaseResult:
     """A case that can't be run, and why."""
     return CaseResult(name, Status.NOT_SUPPORTED, message=reason)
+
+
+def not_applicable(name: str, reason: str) -> CaseResult:
+    """Something that can't exist in the engine that is checked, and why."""
+    return CaseResult(name, Status.NOT_APPLICABLE, message=reason)
 
 
 def _as_float(values: Tensor | ArrayLike) -> np.ndarray:

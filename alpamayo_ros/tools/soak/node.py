@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Observation, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.ros.node import engine_by_settings
+from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.ros.process import run
 
 

@@ -74,6 +74,6 @@ def test_a_short_soak_of_the_node_over_dds_is_flat(ros_domain: int, tmp_path: Pa
 
 
 def test_a_planted_leak_fails_it(ros_domain: int, tmp_path: Path) -> None:
-    result = soak(tmp_path, "--plant-leak", "30000")
+    result = soak(tmp_path, "--plant-leak", "100000")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "rss_mb grows" in result.stderr

@@ -30,6 +30,7 @@ from alpamayo_ros.tools.soak.samples import BOUNDS, Sample, growth, leaks, take_
 
 ROOT = Path(__file__).parents[3]
 SAMPLE_TICKS = 50
+LEAST_LOOPS = 3  # fewer give too few samples for a line
 LEAST_PATHS = 5  # of a loop's 200 ticks, also for a slow engine on a machine that is busy with other things
 SPEED = {"null": 5.0, "tiny": 1.0}
 
@@ -90,7 +91,7 @@ def soak(options: argparse.Namespace, scratch: Path) -> list[Sample]:
         with _node(PARAMETERS | engine, options.plant_leak, options.out / f"{options.engine}.log") as process:
             traffic.wait_until_heard()
             loop = ticks = 0
-            while time.monotonic() < end:
+            while time.monotonic() < end or loop < LEAST_LOOPS:
                 fault, before = FAULTS[loop % len(FAULTS)], traffic.paths
                 for tick in traffic.drive(fault):
                     if (tick + 1) % SAMPLE_TICKS == 0:

@@ -156,9 +156,9 @@ class Worker:
     def overdue(self) -> Skip | None:
         """While the engine is at a tick whose time is over: the skip that it will end with, whenever it ends."""
         with self._wake:
-            job, since = self._present, self._busy_since
-        if not isinstance(job, _Job) or since is None:
-            return None
+            job, since, epoch = self._present, self._busy_since, self._epoch
+        if not isinstance(job, _Job) or since is None or job.observation.epoch != epoch:
+            return None  # after a jump of time ages mean nothing, and the result is dropped anyway
         t0_ns, busy = job.observation.t0_ns, round(time.monotonic() - since, 3)
         if self.deadline and busy > self.deadline:
             return _skip(

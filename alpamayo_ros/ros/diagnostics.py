@@ -75,7 +75,7 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
     ):
         return _status("engine", ERROR, skip.describe(), values)
     if report.tick.busy_for > report.max_result_age:
-        return _status("engine", ERROR, f"at one tick for {report.tick.busy_for:.1f} s", values)
+        return _status("engine", ERROR, f"at one tick or question for {report.tick.busy_for:.1f} s", values)
     if report.memory_warning:
         return _status("engine", WARN, report.memory_warning, values)
     if not info.trained:

@@ -178,3 +178,20 @@ class TestQuestions:
         assert report.published == len(ride.published)
         assert ride.t0s()[-1] == pytest.approx(START + 4.2), "the newest tick ran after the answer"
         ride.close()
+
+
+def test_a_tick_under_way_when_the_clock_jumps_is_not_called_overdue() -> None:
+    engine = Held("predict")
+    ride = Ride("wide", engine=engine)
+    ride.play(drive(seconds=2.0))
+    engine.holds, ride.settle = True, lambda: time.sleep(0.002)
+    ride.play(event for event in drive(seconds=2.3) if event["at"] > START + 2.0)
+    assert engine.held.is_set()
+    ride.play([{"at": START + 2.4, "type": "clock", "now": START + 100}])
+    ride.drive.poll()
+    assert ride.overdue == []
+    engine.holds = False
+    engine.let_go.set()
+    ride.wait_for_engine()
+    assert "time_jump" in ride.reasons(since=START + 2.3)
+    ride.close()

@@ -69,7 +69,7 @@ def test_a_reason_has_one_name(reason):
         ({"odometry": OdometryReport("/odometry")}, "odometry", ERROR, "waiting_for_odometry: nothing on /odometry"),
         ({"odometry": OdometryReport("/odometry", age=1.0)}, "odometry", ERROR, "odometry_stale"),
         ({"sim_time": True, "clock_stopped_for": 3.0}, "clock", ERROR, "/clock has not moved for 3.0 s"),
-        ({"tick": TickReport(busy_for=7.0)}, "engine", ERROR, "at one tick for 7.0 s"),
+        ({"tick": TickReport(busy_for=7.0)}, "engine", ERROR, "at one tick or question for 7.0 s"),
         ({"memory_warning": "device memory has grown"}, "engine", WARN, "device memory has grown"),
         ({"engine": INFO}, "engine", WARN, "untrained"),
         ({"engine": None, "engine_state": "no GPU", "engine_failed": True}, "engine", ERROR, "no GPU"),

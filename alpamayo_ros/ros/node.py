@@ -192,6 +192,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the engine."""
         self._release()
+        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
+        gc.collect()
         self._reporter.loading("not configured")
         return super().on_cleanup(state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -67,6 +68,7 @@ class Worker:
         now_ns: the node's clock, for the age of results.
         max_result_age: s; older results are dropped as result_too_old.
         deadline: s that the engine may take; 0: no limit.
+        max_input_age: s; an observation that has become older while it waited for the engine is not started.
     """
 
     def __init__(
@@ -76,11 +78,13 @@ class Worker:
         now_ns: Callable[[], int],
         max_result_age: float = 1.0,
         deadline: float = 0.0,
+        max_input_age: float = math.inf,
     ) -> None:
         self.max_result_age = max_result_age
         self.deadline = deadline
         self._engine = engine
         self._deliver = deliver
+        self._max_input_age = max_input_age
         self._now_ns = now_ns
         self._wake = threading.Condition()
         self._job: _Job | None = None
@@ -217,6 +221,10 @@ class Worker:
             for frames in job.observation.frames.values():
                 for frame in frames:
                     self._frames.pop(frame.serial, None)  # predict encodes what is missing
+        age = (self._now_ns() - job.observation.t0_ns) * 1e-9
+        if age > self._max_input_age:
+            numbers = {"age_when_started_s": round(age, 3), "max_input_age": self._max_input_age}
+            return _skipped(job, SkipReason.CAMERA_STALE, numbers)
         started = time.monotonic()
         try:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))

@@ -79,8 +79,9 @@ class Drive:
         self._silent = True  # no tick since the last heartbeat
         self._newest: Observation | None = None
         self._overdue_t0_ns: int | None = None  # of the tick that was last said to be overdue
+        timing = settings.timing
         self._worker = Worker(
-            engine, self._on_outcome, now_ns, settings.timing.max_result_age, settings.engine.deadline
+            engine, self._on_outcome, now_ns, timing.max_result_age, settings.engine.deadline, timing.max_input_age
         )
 
     # What comes in

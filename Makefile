@@ -12,7 +12,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-live test-vllm test-gpu lint format bench clean
+.PHONY: setup demo test test-vllm test-gpu lint format bench clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -56,9 +56,6 @@ test-vllm: $(STAMPS)/vllm
 test-gpu:
 	@$(PYTHON) -m pytest -m vllm test/engine/vllm
 	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/model
-
-test-live: setup
-	@$(BIN)/python -m pytest -m live
 
 lint: setup
 	@$(BIN)/ruff format --check .

@@ -8,7 +8,21 @@ from typing import Protocol, runtime_checkable
 
 from alpamayo_ros.core.types import Frame, Observation, Prediction, SamplingOptions
 
-__all__ = ["Engine", "EngineInfo", "SamplingOptions"]
+__all__ = ["Engine", "EngineInfo", "LoadOptions", "SamplingOptions"]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded, whatever the engine."""
+
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:N"
+    dtype: str = "auto"  # of the weights: "auto", "float32", "bfloat16" or "float16"
+    base_model: str | None = None  # folder or Hugging Face name for the backbone's config and tokenizer
+    max_samples: int = 64  # trajectories per tick at most
+    max_cameras: int = 7  # at most; sizes what is kept of frames
+    bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
+    kv_cache_memory: float = 0.0  # GiB of vLLM's KV cache on each device; 0: what two ticks need
+    tensor_parallel_size: int = 1  # devices that share the model; only vllm can have several
 
 
 @dataclass(frozen=True)

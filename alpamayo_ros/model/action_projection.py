@@ -43,9 +43,11 @@ class ActionProjectionConfig:
         """Read `action_in_proj_cfg`.
 
         Raises:
-            ConfigurationError: a key that isn't known or a value that can't be.
+            ConfigurationError: a value that can't be.
         """
-        return read_fields(cls, section, "action_in_proj_cfg", ignored=("in_dims", "out_dim"))
+        # sizes that follow from others, and whether NVIDIA's code stores the frequencies
+        ignored = ("in_dims", "out_dim", "fourier_persistent")
+        return read_fields(cls, section, "action_in_proj_cfg", ignored=ignored)
 
 
 class RootMeanSquareNorm(nn.Module):

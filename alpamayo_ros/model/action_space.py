@@ -18,10 +18,12 @@ from torch import Tensor
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.model.fields import read_fields
 
+NORMALISATION = ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
+
 
 @dataclass(frozen=True)
 class ActionSpaceConfig:
-    """`action_space_cfg` of config.json, with NVIDIA's names. Its values are the defaults."""
+    """`action_space_cfg` of config.json, with NVIDIA's names. The defaults are the values of its checkpoints."""
 
     n_waypoints: int = 64
     dt: float = 0.1  # s
@@ -49,12 +51,12 @@ class ActionSpaceConfig:
 
     @classmethod
     def from_json(cls, section: Mapping[str, Any]) -> ActionSpaceConfig:
-        """Read `action_space_cfg`.
+        """Read `action_space_cfg`. Its normalisation constants must be there: NVIDIA's code would go on with 0 and 1.
 
         Raises:
-            ConfigurationError: a key that isn't known or a value that can't be.
+            ConfigurationError: a key that is missing or a value that can't be.
         """
-        return read_fields(cls, section, "action_space_cfg")
+        return read_fields(cls, section, "action_space_cfg", required=NORMALISATION)
 
     def with_constants(self, constants: Mapping[str, float]) -> ActionSpaceConfig:
         """The same with other normalisation constants: Alpamayo R1 stores the four that count in its weights."""
@@ -65,8 +67,9 @@ class ActionSpaceConfig:
 
         NVIDIA's runtime builds its modules with bfloat16 as default dtype, and so drives with these values.
         """
-        names = ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
-        return self.with_constants({name: torch.tensor(getattr(self, name)).bfloat16().item() for name in names})
+        return self.with_constants(
+            {name: torch.tensor(getattr(self, name)).bfloat16().item() for name in NORMALISATION}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +135,7 @@ class UnicycleActionSpace:
             [...] m/s.
         """
         _check_poses(history_xyz, history_rotation, "history")
-        heading = _unwrap(_yaw(history_rotation))
-        return self._fit_speeds(history_xyz[..., :2].diff(dim=-2), heading)[..., -1]
+        return self._fit_speeds(history_xyz[..., :2].diff(dim=-2), _yaw(history_rotation))[..., -1]
 
     def actions_to_trajectory(
         self, actions: Tensor, history_xyz: Tensor, history_rotation: Tensor, v0: Tensor | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,19 +10,18 @@ from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS, ActionProjection
-from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.action_space import NORMALISATION, UnicycleActionSpace
 from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffers
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.expert import Context, Expert
 from alpamayo_ros.model.flow_matching import Velocity
 from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.random_weights import fill_at_random
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 # Alpamayo R1 stores these beside its weights, and NVIDIA's code uses what is stored; 1.5 makes them from its config.
-ACTION_CONSTANTS = tuple(
-    f"action_space.{name}" for name in ("accel_mean", "accel_std", "curvature_mean", "curvature_std")
-)
+ACTION_CONSTANTS = tuple(f"action_space.{name}" for name in NORMALISATION)
 FREQUENCIES = (
     "action_in_proj.sinus.0.freqs",
     "action_in_proj.sinus.1.freqs",
@@ -92,13 +92,13 @@ class AlpamayoModel:
     action_space: UnicycleActionSpace
     device: torch.device
     dtype: torch.dtype
-    checkpoint_hash: str
+    checkpoint_hash: str  # "" when the weights were made at random and there are no files
 
     @classmethod
     def load(
         cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, bf16_constants: bool = True
     ) -> AlpamayoModel:
-        """Read the weights of a checkpoint.
+        """Read the weights of a checkpoint, or make them where its config.json has a seed for them.
 
         Args:
             config: The checkpoint's.
@@ -111,11 +111,15 @@ class AlpamayoModel:
                 be read; no tokenizer.
         """
         vocabulary = config.load_vocabulary()
-        checkpoint = Checkpoint.open(config.folder)
+        seed = config.random_seed
+        checkpoint = Checkpoint.of(config)
         constants = Constants.of(config, checkpoint, bf16_constants)
         network = make_network_on_meta(config, constants.bf16_frequencies)
-        check_weights(config, checkpoint, network)
-        checkpoint.load_into(network, device, dtype)
+        if seed is None:
+            check_weights(config, checkpoint, network)
+            checkpoint.load_into(network, device, dtype)
+        else:
+            fill_at_random(network, seed, device, dtype)
         restore_rotary_buffers(network.vlm, config.backbone)
         network.to(device)
         return cls(
@@ -192,9 +196,15 @@ def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
     """Read Alpamayo R1's seven extra buffers, as far as they are there.
 
     Raises:
-        ConfigurationError: frequencies that differ from each other.
+        ConfigurationError: constants that aren't one number, or frequencies that differ from each other.
     """
     names = [name for name in (*ACTION_CONSTANTS, *FREQUENCIES) if name in checkpoint.tensors]
+    for name in set(names) & set(ACTION_CONSTANTS):
+        shape = checkpoint.tensors[name].shape
+        if math.prod(shape) != 1:
+            raise ConfigurationError(
+                f"{checkpoint.folder}: {name} has the shape {list(shape)}; it has to be one number"
+            )
     values = {name: tensor.float().flatten() for name, tensor in checkpoint.stream(names)}
     constants = {name.rpartition(".")[2]: float(values[name]) for name in ACTION_CONSTANTS if name in values}
     frequencies = [values[name] for name in FREQUENCIES if name in values]

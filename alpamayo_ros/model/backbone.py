@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.geometry import BackboneGeometry
 from alpamayo_ros.model.images import ImagePatches
 from alpamayo_ros.model.kv_cache import KVCache
@@ -56,9 +57,16 @@ class PromptBatch:
 
 
 def make_vlm(geometry: BackboneGeometry) -> Qwen3VLForConditionalGeneration:
-    """Transformers' model with this geometry, on torch's default device and in its default dtype."""
+    """Transformers' model with this geometry, on torch's default device and in its default dtype.
+
+    Raises:
+        ConfigurationError: a geometry that transformers refuses.
+    """
     content: dict[str, Any] = {key: value for key, value in geometry.json.items() if key != "architectures"}
-    config = Qwen3VLConfig(**content)
+    try:
+        config = Qwen3VLConfig(**content)
+    except Exception as error:  # of a type that differs from version to version
+        raise ConfigurationError(f"{geometry.origin} isn't what transformers takes: {error}") from error
     vlm = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation="sdpa")
     return vlm.eval()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.model.config import read_json
+from alpamayo_ros.model.config import INDEX_FILE, SINGLE_FILE, ModelConfig, read_json
 
-INDEX_FILE = "model.safetensors.index.json"
-SINGLE_FILE = "model.safetensors"
 HASHED_BYTES = 1 << 16  # of each file's data
+LFS_POINTER = b"version https://git-lfs"
 FLOAT_TYPES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8}  # bytes per number
 
 
@@ -32,11 +30,6 @@ class TensorEntry:
     dtype: str  # as safetensors says it: "BF16", ...
     shape: tuple[int, ...]
 
-    @property
-    def numbers(self) -> int:
-        """How many it holds."""
-        return math.prod(self.shape)
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -45,14 +38,15 @@ class Checkpoint:
     folder: Path
     files: tuple[Path, ...]
     tensors: Mapping[str, TensorEntry]
-    hash: str  # sha256 over the files' names, sizes, headers and first weights: quick, and tells them apart
+    hash: str  # sha256 over the files' names, sizes, headers and first weights: quick, and tells them apart; or ""
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
         """Read the headers of model.safetensors, or of the shards that its index lists.
 
         Raises:
-            ConfigurationError: no weights, a shard that is missing, or a file that is truncated or no safetensors.
+            ConfigurationError: no weights, a shard that is missing, a file that is truncated or no safetensors, or a
+                tensor in two files.
         """
         files = tuple(_weight_files(folder))
         tensors: dict[str, TensorEntry] = {}
@@ -61,9 +55,25 @@ class Checkpoint:
             header = _read_header(file)
             digest.update(f"{file.name} {file.stat().st_size} ".encode() + header + _sample(file, len(header)))
             for name, entry in json.loads(header).items():
+                if name in tensors:
+                    raise ConfigurationError(f"{name} is in {tensors[name].file} as well as in {file}")
                 if name != "__metadata__":
                     tensors[name] = TensorEntry(file, entry["dtype"], tuple(entry["shape"]))
         return cls(folder, files, tensors, digest.hexdigest())
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Checkpoint:
+        """The weight files of a config's folder; none where its weights are made on loading.
+
+        Raises:
+            ConfigurationError: as in `open`.
+        """
+        return cls.open(config.folder) if config.random_seed is None else cls.without_files(config.folder)
+
+    @classmethod
+    def without_files(cls, folder: Path) -> Checkpoint:
+        """That of a folder whose weights are made on loading."""
+        return cls(folder, (), {}, "")
 
     def problems(self, expected: Mapping[str, tuple[int, ...]], optional: Collection[str] = ()) -> list[str]:
         """What keeps these weights from filling a model, one line per tensor."""
@@ -94,9 +104,9 @@ class Checkpoint:
         """
         wanted = {name for name, _ in model.named_parameters()}
         for name, tensor in self.stream(wanted):
-            path, _, leaf = name.rpartition(".")
-            value = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
-            setattr(model.get_submodule(path), leaf, value)
+            # a change of type takes memory for a second copy of the tensor: on the device, if there is one
+            value = tensor.to(dtype, copy=True) if device.type == "cpu" else tensor.to(device).to(dtype)
+            set_parameter(model, name, value)
 
     def stream(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
         """The named tensors, file by file; each is a view of its file that holds until the next."""
@@ -108,8 +118,14 @@ class Checkpoint:
                 with safe_open(file, framework="pt", device="cpu") as weights:
                     for name in sorted(by_file[file]):
                         yield name, weights.get_tensor(name)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, SafetensorError) as error:
                 raise ConfigurationError(f"{file} can't be read: {error}") from error
+
+
+def set_parameter(model: nn.Module, name: str, value: Tensor) -> None:
+    """Put a tensor in the place of a parameter."""
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:
@@ -145,6 +161,8 @@ def _read_header(file: Path) -> bytes:
     The format: 8 bytes little-endian length, that many bytes of JSON, then the data.
     """
     size = file.stat().st_size
+    if size < 1000 and file.read_bytes().startswith(LFS_POINTER):
+        raise ConfigurationError(f"{file} is a pointer of Git LFS and not the weights; fetch them with `git lfs pull`")
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = stream.read(length) if 8 + length <= size else b""
@@ -155,4 +173,8 @@ def _read_header(file: Path) -> bytes:
         raise ConfigurationError(f"{file} is no safetensors file, or is cut short") from error
     if 8 + length + end != size:
         raise ConfigurationError(f"{file} has {size} bytes; by its header it has to have {8 + length + end}")
-    return header
+    try:
+        with safe_open(file, framework="pt"):
+            return header
+    except (OSError, SafetensorError) as error:
+        raise ConfigurationError(f"{file} has a header that contradicts itself: {error}") from error

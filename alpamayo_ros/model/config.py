@@ -6,7 +6,7 @@ The six `_target_` names in config.json are matched by their class names and nev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,16 @@ from alpamayo_ros.model.geometry import QWEN3_VL_8B, BackboneGeometry, DecoderGe
 from alpamayo_ros.model.history_tokens import HistoryTokenizerConfig
 from alpamayo_ros.model.images import ImageConfig
 from alpamayo_ros.model.repository import find_folder, is_repository_name
-from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig
+from alpamayo_ros.model.vocabulary import MODEL_TYPES, Vocabulary, VocabularyConfig
 
 MODEL_FILES = ("*.json", "*.safetensors", "LICENSE*", "README*", "vlm_base/*")
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
 BASE_FILES = ("config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
-RANDOM_WEIGHTS_KEY = "random_weights"  # in config.json of checkpoints that make_checkpoint wrote
+# In config.json of checkpoints that make_checkpoint wrote:
+RANDOM_WEIGHTS_KEY = "random_weights"  # nothing was trained
+RANDOM_SEED_KEY = "random_weights_seed"  # there are no weight files; the weights are made with this seed on loading
+DEFAULT_BACKBONE = "Qwen/Qwen3-VL-8B-Instruct"  # where config.json names none, as in NVIDIA's code
 
 TARGETS = {
     "action_space_cfg": "UnicycleAccelCurvatureActionSpace",
@@ -54,8 +59,10 @@ class ModelConfig:
     backbone: BackboneGeometry
     expert: DecoderGeometry
     trained: bool  # False: random weights
+    random_seed: int | None  # not None: there are no weight files, the weights are made with it on loading
     tokenizer_file: Path | None  # None when none was found
     searched: tuple[Path, ...]  # where the backbone's files were looked for
+    backbone_problem: str  # why what config.json names as the backbone can't be had; "" when it can
 
     @classmethod
     def load(cls, checkpoint: str | Path, base_model: str | Path | None = None) -> ModelConfig:
@@ -74,15 +81,20 @@ class ModelConfig:
             ConfigurationError: a file that is missing or can't be read, an unknown `_target_`, or a value that can't
                 be.
         """
-        folder = find_folder(str(checkpoint), MODEL_FILES)
+        folder = find_folder(str(checkpoint), MODEL_FILES, _has_model)
         config = read_json(folder / "config.json")
+        if config.get("model_type") not in MODEL_TYPES:
+            raise ConfigurationError(
+                f"{folder / 'config.json'}: model_type is {config.get('model_type')!r}; "
+                f"it has to be one of {', '.join(MODEL_TYPES)}"
+            )
         for key, value in _REQUIRED_VALUES.items():
             if config.get(key, value) != value:
                 raise ConfigurationError(f"{key} in config.json is {config[key]!r}; only {value!r} is supported")
         sections = {name: _section(config, name) for name in TARGETS}
         history = HistoryTokenizerConfig.from_json(sections["hist_traj_tokenizer_cfg"])
         vocabulary = VocabularyConfig.from_json(config, history.num_bins)
-        sources = tuple(_backbone_folders(folder, config, base_model))
+        sources, problem = _backbone_folders(folder, config, base_model)
         geometry_file = _first_with(sources, "config.json")
         processor_file = _first_with(sources, "preprocessor_config.json")
         backbone = BackboneGeometry.from_json(
@@ -90,6 +102,8 @@ class ModelConfig:
             vocabulary.vocab_size,
             str(geometry_file) if geometry_file else "the built-in Qwen3-VL-8B geometry",
         )
+        images = ImageConfig.from_json(config, read_json(processor_file) if processor_file else None)
+        _check_patches(images, backbone, processor_file)
         searched = (*sources, folder)
         return cls(
             folder=folder,
@@ -100,12 +114,14 @@ class ModelConfig:
             history=history,
             history_tokens=_int(config, "tokens_per_history_traj"),
             vocabulary=vocabulary,
-            images=ImageConfig.from_json(config, read_json(processor_file) if processor_file else None),
+            images=images,
             backbone=backbone,
             expert=backbone.expert(_mapping(config, "expert_cfg")),
-            trained=not config.get(RANDOM_WEIGHTS_KEY, False),
+            trained=not config.get(RANDOM_WEIGHTS_KEY, False) and RANDOM_SEED_KEY not in config,
+            random_seed=_int(config, RANDOM_SEED_KEY, least=0) if RANDOM_SEED_KEY in config else None,
             tokenizer_file=_first_with(searched, "tokenizer.json"),
             searched=searched,
+            backbone_problem=problem,
         )
 
     @property
@@ -120,8 +136,9 @@ class ModelConfig:
             ConfigurationError: there is no tokenizer, it can't be read, or it belongs to another model.
         """
         if self.tokenizer_file is None:
+            problem = f" ({self.backbone_problem})" if self.backbone_problem else ""
             raise ConfigurationError(
-                f"no tokenizer.json in {', '.join(map(str, self.searched))}; "
+                f"no tokenizer.json in {', '.join(map(str, self.searched))}{problem}; "
                 "give the folder or name of the backbone (base_model), such as nvidia/Cosmos-Reason2-8B"
             )
         try:
@@ -148,19 +165,50 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _backbone_folders(folder: Path, config: Mapping[str, Any], base_model: str | Path | None) -> Iterator[Path]:
-    if base_model:
-        yield find_folder(str(base_model), BASE_FILES)
-    name = config.get("vlm_name_or_path")
+def _backbone_folders(
+    folder: Path, config: Mapping[str, Any], base_model: str | Path | None
+) -> tuple[tuple[Path, ...], str]:
+    """Where the backbone's files may lie, best first; and why what config.json names can't be had, or ""."""
+    given = (find_folder(str(base_model), BASE_FILES, _has_backbone),) if base_model else ()
+    name = config.get("vlm_name_or_path", DEFAULT_BACKBONE)
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"vlm_name_or_path in config.json is {name!r}; it has to name the backbone")
     if (folder / name).is_dir():
-        yield folder / name
-    elif is_repository_name(name) and not base_model:
-        try:
-            yield find_folder(name, BASE_FILES)
-        except ConfigurationError:
-            return  # the geometry is built in; a missing tokenizer is named when it is needed
+        return (*given, folder / name), ""
+    if given:
+        return given, ""
+    if not is_repository_name(name):
+        raise ConfigurationError(
+            f"vlm_name_or_path in config.json is {name!r}, but {folder} has no such folder; give the folder or name of "
+            "the backbone (base_model)"
+        )
+    try:
+        return (find_folder(name, BASE_FILES, _has_backbone),), ""
+    except ConfigurationError as error:  # the geometry is built in; a missing tokenizer is named when it is needed
+        return (), str(error)
+
+
+def _check_patches(images: ImageConfig, backbone: BackboneGeometry, processor_file: Path | None) -> None:
+    for name, key in (("patch_size",) * 2, ("temporal_patch_size",) * 2, ("merge_size", "spatial_merge_size")):
+        cut, taken = getattr(images, name), backbone.json["vision_config"][key]
+        if cut != taken:
+            origin = processor_file or "Qwen3-VL's image processor"
+            raise ConfigurationError(f"{name} in {origin} is {cut}, but {key} in {backbone.origin} says {taken}")
+
+
+def _has_model(folder: Path) -> bool:
+    """Whether a snapshot has a config and all the weight files that it speaks of."""
+    if not (folder / "config.json").is_file():
+        return False
+    try:
+        index = read_json(folder / INDEX_FILE)
+    except ConfigurationError:
+        return (folder / SINGLE_FILE).is_file()
+    return all((folder / name).is_file() for name in index.get("weight_map", {}).values())
+
+
+def _has_backbone(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("config.json", "tokenizer.json"))
 
 
 def _first_with(folders: tuple[Path, ...], name: str) -> Path | None:
@@ -182,8 +230,8 @@ def _mapping(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _int(config: Mapping[str, Any], name: str) -> int:
+def _int(config: Mapping[str, Any], name: str, least: int = 1) -> int:
     value = config.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{name} in config.json is {value!r}; it has to be a positive whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} in config.json is {value!r}; it has to be a whole number of {least} or more")
     return value

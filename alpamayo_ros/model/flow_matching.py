@@ -7,7 +7,7 @@ the dtype of the velocity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -37,13 +37,16 @@ class FlowMatchingConfig:
 
     @classmethod
     def from_json(cls, section: Mapping[str, Any]) -> FlowMatchingConfig:
-        """Read `diffusion_cfg`. Other keys are about training; NVIDIA's code passes over them, too.
+        """Read `diffusion_cfg`. Its keys about training and about the shape of the state are passed over.
+
+        Guidance is asked for tick by tick here, so its weight in the config doesn't count either.
 
         Raises:
             ConfigurationError: a value that can't be.
         """
-        known = {field.name for field in fields(cls)}
-        return read_fields(cls, section, "diffusion_cfg", ignored=section.keys() - known)
+        training = [key for key in section if key.startswith(("train_", "beta_"))]
+        ignored = (*training, "x_dims", "use_classifier_free_guidance", "inference_guidance_weight")
+        return read_fields(cls, section, "diffusion_cfg", ignored=ignored)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,14 @@ QWEN3_VL_8B: Mapping[str, Any] = {
 }
 
 
+VISION_SIZES = (
+    *("depth", "hidden_size", "intermediate_size", "num_heads", "patch_size", "spatial_merge_size"),
+    *("temporal_patch_size", "out_hidden_size", "num_position_embeddings"),
+)
+# What the expert's layers do, and could do otherwise in transformers.
+EXPERT_VALUES: Mapping[str, Any] = {"hidden_act": "silu", "attention_bias": False}
+
+
 @dataclass(frozen=True)
 class DecoderGeometry:
     """The sizes of a stack of text layers."""
@@ -82,9 +90,12 @@ class DecoderGeometry:
         """Read a text_config, in the spelling of transformers 4 (rope_theta) or 5 (rope_parameters).
 
         Raises:
-            ConfigurationError: a missing key or one of another type.
+            ConfigurationError: a missing key, one of another type, or positions of a kind that isn't supported.
         """
         rope = section.get("rope_parameters") or section.get("rope_scaling") or {}
+        kind = rope.get("rope_type", "default")
+        if kind != "default":
+            raise ConfigurationError(f"{name} has rope_type {kind!r}; only 'default' is supported")
         theta = section.get("rope_theta", rope.get("rope_theta"))
         if theta is None:
             raise ConfigurationError(f"{name} has no rope_theta")
@@ -97,7 +108,10 @@ class DecoderGeometry:
             else sizes["num_attention_heads"]
         )
         sizes["head_dim"] = _positive_int(section, "head_dim", name)
-        return cls(**sizes, rms_norm_eps=float(section.get("rms_norm_eps", 1e-6)), rope_theta=float(theta))
+        try:
+            return cls(**sizes, rms_norm_eps=float(section.get("rms_norm_eps", 1e-6)), rope_theta=float(theta))
+        except (ConfigurationError, ValueError, TypeError) as error:
+            raise ConfigurationError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -121,10 +135,13 @@ class BackboneGeometry:
         for key in ("text_config", "vision_config"):
             if not isinstance(config.get(key), Mapping):
                 raise ConfigurationError(f"{origin} has no {key}")
+        _check_vision(config["vision_config"], f"vision_config in {origin}")
         text = {**config["text_config"], "vocab_size": vocab_size}
+        decoder = DecoderGeometry.from_json(text, f"text_config in {origin}")
+        _check_axes(text, decoder.head_dim, f"text_config in {origin}")
         return cls(
             json={**config, "text_config": text},
-            text=DecoderGeometry.from_json(text, f"text_config in {origin}"),
+            text=decoder,
             max_positions=int(text.get("max_position_embeddings", 262144)),
             origin=origin,
         )
@@ -135,7 +152,11 @@ class BackboneGeometry:
         Raises:
             ConfigurationError: an expert that can't read the backbone's KV cache.
         """
-        geometry = DecoderGeometry.from_json({**self.json["text_config"], **overrides}, "expert_cfg")
+        section = {**self.json["text_config"], **overrides}
+        for key, value in EXPERT_VALUES.items():
+            if section.get(key, value) != value:
+                raise ConfigurationError(f"expert_cfg.{key} is {section[key]!r}; only {value!r} is supported")
+        geometry = DecoderGeometry.from_json(section, "expert_cfg")
         for name in ("num_hidden_layers", "num_key_value_heads", "head_dim"):
             if getattr(geometry, name) != getattr(self.text, name):
                 raise ConfigurationError(
@@ -143,6 +164,28 @@ class BackboneGeometry:
                     "since the expert reads the backbone's KV cache layer by layer"
                 )
         return geometry
+
+
+def _check_axes(section: Mapping[str, Any], head_dim: int, name: str) -> None:
+    """Positions have three axes, which share the pairs of a head."""
+    rope = section.get("rope_parameters") or section.get("rope_scaling") or {}
+    axes = rope.get("mrope_section", [24, 20, 20])  # transformers' default
+    if not isinstance(axes, list) or len(axes) != 3 or 2 * sum(axes) != head_dim:
+        raise ConfigurationError(
+            f"{name}: mrope_section is {axes!r}; it has to be 3 numbers whose sum is half of head_dim, {head_dim // 2}"
+        )
+
+
+def _check_vision(section: Mapping[str, Any], name: str) -> None:
+    """Transformers would fill in what is missing, which shows in no tensor's shape for some of it."""
+    for key in VISION_SIZES:
+        _positive_int(section, key, name)
+    layers = section.get("deepstack_visual_indexes")
+    if not isinstance(layers, list) or not set(layers) <= set(range(section["depth"])):
+        raise ConfigurationError(
+            f"{name}: deepstack_visual_indexes is {layers!r}; it has to be a list of layers, "
+            f"from 0 to {section['depth'] - 1}"
+        )
 
 
 def _positive_int(section: Mapping[str, Any], key: str, name: str) -> int:

@@ -41,10 +41,12 @@ class HistoryTokenizerConfig:
         """Read `hist_traj_tokenizer_cfg`.
 
         Raises:
-            ConfigurationError: a key that isn't known or a value that can't be.
+            ConfigurationError: a value that can't be, or that changes what is computed.
         """
-        unused = ("ego_yaw_min", "ego_yaw_max", "load_from_checkpoint")
-        return read_fields(cls, section, "hist_traj_tokenizer_cfg", ignored=unused)
+        unused = ("ego_yaw_min", "ego_yaw_max", "load_weights", "load_from_checkpoint")
+        # later models leave out the displacement from the origin
+        only = {"pad_origin_at_beginning": True}
+        return read_fields(cls, section, "hist_traj_tokenizer_cfg", ignored=unused, only=only)
 
 
 class HistoryTokenizer:

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, ConfigurationError
+from alpamayo_ros.model.fields import convert
 from alpamayo_ros.model.resize import resize
 
 MAX_ASPECT_RATIO = 200
+PROCESSOR_KEYS = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
 
 
 class ImageSizeError(BadImageError):
@@ -54,12 +56,15 @@ class ImageConfig:
         Raises:
             ConfigurationError: a value that can't be.
         """
-        values = {key: model[key] for key in ("min_pixels", "max_pixels") if model.get(key) is not None}
-        for key in ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std"):
-            if preprocessor is not None and key in preprocessor:
-                value = preprocessor[key]
-                values[key] = tuple(value) if isinstance(value, list) else value
-        return cls(**values)
+        limits = {key: model[key] for key in ("min_pixels", "max_pixels") if model.get(key) is not None}
+        rest = {key: value for key, value in (preprocessor or {}).items() if key in PROCESSOR_KEYS}
+        return cls(
+            **{key: convert(value, getattr(cls, key), f"{key} in config.json") for key, value in limits.items()},
+            **{
+                key: convert(value, getattr(cls, key), f"{key} in preprocessor_config.json")
+                for key, value in rest.items()
+            },
+        )
 
     @property
     def factor(self) -> int:

@@ -49,7 +49,7 @@ _SPECIAL_TOKENS: tuple[str | tuple[str, str], ...] = (
     "answer_start",
     "answer_end",
 )
-_MODEL_TYPES = ("alpamayo_r1", "alpamayo1_5")  # in the order of the pairs
+MODEL_TYPES = ("alpamayo_r1", "alpamayo1_5")  # in the order of the pairs
 
 
 def special_token_names(model_type: str) -> list[str]:
@@ -58,9 +58,9 @@ def special_token_names(model_type: str) -> list[str]:
     Raises:
         ConfigurationError: a model type that isn't known.
     """
-    if model_type not in _MODEL_TYPES:
-        raise ConfigurationError(f"model_type is {model_type!r}; it has to be one of {', '.join(_MODEL_TYPES)}")
-    column = _MODEL_TYPES.index(model_type)
+    if model_type not in MODEL_TYPES:
+        raise ConfigurationError(f"model_type is {model_type!r}; it has to be one of {', '.join(MODEL_TYPES)}")
+    column = MODEL_TYPES.index(model_type)
     return [f"<|{name if isinstance(name, str) else name[column]}|>" for name in _SPECIAL_TOKENS]
 
 
@@ -102,7 +102,7 @@ class VocabularyConfig:
             traj_token_start_idx=_get(config, "traj_token_start_idx", int),
             traj_vocab_size=_get(config, "traj_vocab_size", int),
             traj_token_ids=dict(_get(config, "traj_token_ids", dict)),
-            future_bins=_get(_get(config, "traj_tokenizer_cfg", dict), "num_bins", int),
+            future_bins=_get(_get(config, "traj_tokenizer_cfg", dict), "num_bins", int, "traj_tokenizer_cfg."),
             history_bins=history_bins,
         )
 
@@ -222,9 +222,11 @@ def _without_added(tokenizer: Tokenizer, first: int) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(description))
 
 
-def _get(config: Mapping[str, Any], key: str, kind: type) -> Any:
+def _get(config: Mapping[str, Any], key: str, kind: type, section: str = "") -> Any:
     if key not in config:
-        raise ConfigurationError(f"config.json has no {key}")
+        raise ConfigurationError(f"config.json has no {section}{key}")
     if not isinstance(config[key], kind) or isinstance(config[key], bool):
-        raise ConfigurationError(f"{key} in config.json is {config[key]!r}; it has to be of type {kind.__name__}")
+        raise ConfigurationError(
+            f"{section}{key} in config.json is {config[key]!r}; it has to be of type {kind.__name__}"
+        )
     return config[key]

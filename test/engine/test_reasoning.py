@@ -62,6 +62,35 @@ def test_the_deadline_forces_the_end(vocabulary: Vocabulary) -> None:
     assert reasoner.texts[0].finish_reason == "deadline"
 
 
+def test_a_deadline_in_the_midst_keeps_the_text_so_far(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([10.0, 10.02, 10.04, 10.06, 10.08, 10.1])  # s
+    monkeypatch.setattr("alpamayo_ros.engine.reasoning.time.monotonic", lambda: next(now))
+    reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=50), [0])
+    write_all(reasoner, vocabulary, *[(WORD,)] * 9)
+    assert reasoner.texts[0].token_ids == [WORD] * 2 + [vocabulary.reasoning_end, vocabulary.future_start]
+    assert reasoner.texts[0].finish_reason == "deadline"
+
+
+def test_every_row_has_its_own_reason(vocabulary: Vocabulary) -> None:
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=3), [0, 1, 2])
+    start, turn_end = vocabulary.future_start, vocabulary.turn_end
+    write_all(reasoner, vocabulary, (WORD, WORD, WORD), (start, turn_end, WORD), *[(OTHER, OTHER, OTHER)] * 9)
+    closing = [vocabulary.reasoning_end, start]
+    assert [text.token_ids for text in reasoner.texts] == [
+        [WORD, start],
+        [WORD, *closing],
+        [WORD, WORD, OTHER, *closing],
+    ]
+    assert [text.finish_reason for text in reasoner.texts] == ["stop", "forced", "length"]
+
+
+def test_a_trajectory_that_starts_at_the_very_cap_is_no_forced_one(vocabulary: Vocabulary) -> None:
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=2), [0])
+    write_all(reasoner, vocabulary, (vocabulary.reasoning_end,), (vocabulary.future_start,), (WORD,))
+    assert reasoner.texts[0].token_ids == [vocabulary.reasoning_end, vocabulary.future_start]
+    assert reasoner.texts[0].finish_reason == "stop"
+
+
 def test_a_turn_that_ends_without_a_trajectory_is_forced_to_one(vocabulary: Vocabulary) -> None:
     reasoner = Reasoner(vocabulary, SamplingOptions(), [0])
     write_all(reasoner, vocabulary, (WORD,), *[(vocabulary.turn_end,)] * 3)

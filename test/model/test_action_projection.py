@@ -103,7 +103,6 @@ def test_upcasting_keeps_the_angles_of_bf16_inputs_exact(projection):
     [
         ({"num_fourier_feats": 7}, "num_fourier_feats is 7; it has to be even"),
         ({"hidden_size": 0}, "hidden_size is 0; it has to be positive"),
-        ({"dropout": 0.1}, "dropout is not known"),
     ],
 )
 def test_a_wrong_config_is_named(section, message):

@@ -128,6 +128,35 @@ def test_a_missing_shard_and_missing_weights_are_named(copy: Path) -> None:
         Checkpoint.open(copy)
 
 
+def test_a_git_lfs_pointer_is_named(copy: Path) -> None:
+    file = sorted(copy.glob("*.safetensors"))[0]
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 4928204944\n")
+    with pytest.raises(ConfigurationError, match=rf"{file.name} is a pointer of Git LFS .* `git lfs pull`"):
+        Checkpoint.open(copy)
+
+
+def test_a_header_that_contradicts_itself_is_named(copy: Path) -> None:
+    file = sorted(copy.glob("*.safetensors"))[0]
+    content = file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    name = next(name for name in header if name != "__metadata__")
+    header[name]["data_offsets"][0] += 2
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(ConfigurationError, match=rf"{file.name} has a header that contradicts itself"):
+        Checkpoint.open(copy)
+
+
+def test_a_tensor_in_two_files_is_named(copy: Path) -> None:
+    first, second = sorted(copy.glob("*.safetensors"))[:2]
+    tensors = load_file(second)
+    name = next(iter(load_file(first)))
+    save_file({**tensors, name: torch.zeros(1)}, second)
+    with pytest.raises(ConfigurationError, match=rf"{name} is in .*{first.name} as well as in .*{second.name}"):
+        Checkpoint.open(copy)
+
+
 def test_an_index_cannot_point_out_of_its_folder(copy: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.safetensors"
     save_file({"a": torch.zeros(1)}, outside)
@@ -178,6 +207,14 @@ def test_stored_frequencies_that_contradict_the_config_are_named(tiny: Path, cop
     tensors[FREQUENCIES[1]] = tensors[FREQUENCIES[1]] + 1
     write_single(copy, tensors)
     with pytest.raises(ConfigurationError, match="have to be equal"):
+        load(copy)
+
+
+def test_a_stored_constant_that_is_no_number_is_named(tiny: Path, copy: Path) -> None:
+    frequencies = load(tiny).network.action_in_proj.frequencies
+    tensors = tensors_of(with_stored_constants(copy, frequencies))
+    write_single(copy, {**tensors, ACTION_CONSTANTS[1]: torch.ones(3)})
+    with pytest.raises(ConfigurationError, match=r"copy: action_space\.accel_std has the shape \[3\]"):
         load(copy)
 
 

@@ -91,7 +91,7 @@ def test_the_config_is_read_by_nvidias_names_without_what_concerns_training():
     [
         ({"int_method": "heun"}, "int_method is 'heun'; it has to be \"euler\""),
         ({"num_inference_steps": 0}, "num_inference_steps is 0; it has to be at least 1"),
-        ({"num_inference_steps": True}, "num_inference_steps is True; it has to be a int"),
+        ({"num_inference_steps": True}, "num_inference_steps is True; it has to be a whole number"),
     ],
 )
 def test_a_wrong_config_is_named(section, message):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from alpamayo_ros.core.types import BadImageError, ConfigurationError
@@ -15,6 +15,13 @@ from alpamayo_ros.model.images import (
 )
 
 SMALL = ImageConfig(min_pixels=1024, max_pixels=16384)
+CAMERAS = [(1080, 1920), (376, 1241), (75, 131), (1, 33), (600, 4), (480, 640)]
+
+
+@pytest.fixture(scope="module")
+def qwen():
+    """Transformers' own image processor, which not every version has without torchvision."""
+    return pytest.importorskip("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl")
 
 
 def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -61,6 +68,72 @@ def test_the_area_of_a_camera_image_is_within_the_limits_and_its_shape_is_kept(h
 
     assert 0.8 * config.min_pixels <= rows * columns <= config.max_pixels
     assert columns / rows == pytest.approx(width / height, rel=0.15)
+
+
+@given(
+    height=st.integers(1, 5000),
+    width=st.integers(1, 5000),
+    limits=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted),
+    factor=st.sampled_from([28, 32]),
+)
+@example(height=320, width=576, limits=[163840, 320 * 576], factor=32)  # of exactly the allowed area
+@example(height=330, width=570, limits=[163840, 320 * 576], factor=32)  # that before it is rounded
+@example(height=320, width=576, limits=[320 * 576, 10**6], factor=32)
+@example(height=16, width=3200, limits=[1, 10**6], factor=32)  # of exactly the allowed aspect ratio
+@example(height=48, width=80, limits=[1, 10**6], factor=32)  # halves are rounded to even
+@example(height=10, width=1900, limits=[1, 2048], factor=32)  # at least one block, whatever the limit is
+@settings(max_examples=500)
+def test_the_size_is_that_of_transformers(qwen, height, width, limits, factor):
+    config = ImageConfig(*limits, patch_size=factor // 2)
+    try:
+        expected = qwen.smart_resize(height, width, factor, *limits)
+    except ValueError:
+        with pytest.raises(ImageSizeError):
+            target_size(height, width, config)
+    else:
+        assert target_size(height, width, config) == expected
+
+
+def test_the_vision_tower_is_given_what_transformers_gives_it(qwen):
+    config = ImageConfig(min_pixels=1024, max_pixels=16384, image_mean=(0.4, 0.5, 0.6), image_std=(0.2, 0.25, 0.3))
+    processor = qwen.Qwen2VLImageProcessorPil(
+        patch_size=16,
+        merge_size=2,
+        temporal_patch_size=2,
+        image_mean=list(config.image_mean),
+        image_std=list(config.image_std),
+        size={"shortest_edge": 1024, "longest_edge": 16384},
+    )
+    images = [noise(64, 96), noise(128, 96, seed=1)]  # they need no resize, which is Pillow's there
+
+    ours, theirs = preprocess(images, config), processor(images, return_tensors="pt")
+
+    assert torch.equal(ours.grid_thw, theirs["image_grid_thw"])
+    torch.testing.assert_close(ours.pixel_values, theirs["pixel_values"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [*CAMERAS, (7, 1400), (1400, 7), (33, 32)])
+def test_images_of_any_size_and_aspect_are_taken(size):
+    patches = preprocess([noise(*size)], ImageConfig())
+
+    rows, columns = target_size(*size, ImageConfig())
+    assert patches.grid_thw.tolist() == [[1, rows // 16, columns // 16]]
+    assert patches.pixel_values.shape == (rows * columns // 256, 1536)
+    assert patches.pixel_values.abs().max() <= 1
+    assert patches.token_counts == (token_count(*size, ImageConfig()),)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("size", CAMERAS)
+def test_a_gpu_prepares_images_as_the_cpu_does_within_one_level(size):
+    gpu, cpu = (preprocess([noise(*size)], ImageConfig(), device) for device in ("cuda", "cpu"))
+
+    assert gpu.pixel_values.is_cuda
+    assert torch.equal(gpu.grid_thw.cpu(), cpu.grid_thw)
+    difference = (gpu.pixel_values.cpu() - cpu.pixel_values).abs() * 127.5  # levels
+    assert difference.max() < 1.01
+    assert (difference > 0.01).float().mean() < 0.002
 
 
 def test_an_empty_image_is_refused():

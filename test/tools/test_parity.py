@@ -131,7 +131,7 @@ def test_what_is_not_of_the_grammar_is_not_supported_and_named(folder, capsys):
         "N/S weather nothing here checks a file named weather.npz",
     ]
     assert lines[-1].endswith("0 failed, 2 not supported")
-    assert status == 0
+    assert status == 1
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,27 @@ def test_only_a_name_that_nothing_has_is_an_error(folder, capsys):
 )
 def test_a_name_is_wanted_by_consecutive_parts_of_it(wanted, is_wanted):
     assert matches("action_space/left_turn/xyz", wanted) is is_wanted
+
+
+def test_a_device_that_is_not_there_is_an_error_that_says_so(folder, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    status, lines, errors = run(capsys, folder, "--device", "cuda")
+
+    assert status == 2
+    assert lines == []
+    assert "device is 'cuda', but this torch" in errors
+
+
+@needs_golden
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_everything_agrees_with_nvidias_numbers_on_a_gpu(capsys, dtype):
+    status, lines, _ = run(capsys, GOLDEN, "--device", "cuda", "--dtype", dtype)
+
+    assert [line for line in lines if not line.startswith("PASS")] == lines[-1:]
+    assert status == 0
 
 
 def test_the_command_runs_as_a_module(folder):

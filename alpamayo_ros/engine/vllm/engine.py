@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from alpamayo_ros.core.types import (
     Timings,
 )
 from alpamayo_ros.engine.assemble import assemble_prediction
-from alpamayo_ros.engine.base import EngineInfo
+from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.options import check_length, check_options
@@ -91,67 +92,40 @@ class VllmEngine:
         self._closed = False
 
     @classmethod
-    def load(
-        cls,
-        checkpoint: str,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        base_model: str | None = None,
-        max_samples: int = 64,
-        max_cameras: int = 7,
-        bf16_constants: bool = True,
-        kv_cache_memory: float = 0.0,
-        tensor_parallel_size: int = 1,
-    ) -> VllmEngine:
-        """Load a checkpoint; the arguments are those of `create_engine`.
+    def load(cls, checkpoint: str, **options: Any) -> VllmEngine:
+        """Load a checkpoint.
+
+        Args:
+            checkpoint: Folder or Hugging Face name.
+            options: Fields of LoadOptions.
 
         Raises:
             ConfigurationError: a checkpoint that can't be used.
             EngineError: no vLLM, one of another version, no device, or too little memory.
         """
-        config = ModelConfig.load(checkpoint, base_model)
-        return cls.from_config(
-            config,
-            checkpoint,
-            device=device,
-            dtype=dtype,
-            max_samples=max_samples,
-            max_cameras=max_cameras,
-            bf16_constants=bf16_constants,
-            kv_cache_memory=kv_cache_memory,
-            tensor_parallel_size=tensor_parallel_size,
-        )
+        wanted = LoadOptions(**options)
+        check_vllm()
+        return cls.from_config(ModelConfig.load(checkpoint, wanted.base_model), checkpoint, wanted)
 
     @classmethod
-    def from_config(
-        cls,
-        config: ModelConfig,
-        name: str,
-        *,
-        device: str,
-        dtype: str,
-        max_samples: int,
-        max_cameras: int,
-        bf16_constants: bool,
-        kv_cache_memory: float = 0.0,
-        tensor_parallel_size: int = 1,
-    ) -> VllmEngine:
-        """The same for a config that was read before."""
-        version = check_vllm()
+    def from_config(cls, config: ModelConfig, name: str, options: LoadOptions) -> VllmEngine:
+        """The same for a config that was read before and a vLLM that was checked; `name` is what it is called by."""
         set_environment()
-        where = check_device(device)
-        kind = resolve_dtype(dtype, where)
-        files = Checkpoint.open(config.folder)
-        constants = Constants.of(config, files, bf16_constants)
+        device = check_device(options.device)
+        dtype = resolve_dtype(options.dtype, device)
+        ranks = options.tensor_parallel_size
+        check_ranks(config.expert, ranks)
+        files = Checkpoint.of(config)
+        constants = Constants.of(config, files, options.bf16_constants)
         network = make_network_on_meta(config, constants.bf16_frequencies)
-        check_weights(config, files, network)
-        check_ranks(config.expert, tensor_parallel_size)
-        sizes = Sizes.of(config, kind, max_cameras, max_samples, kv_cache_memory, tensor_parallel_size)
-        engine = start_vllm(config, sizes, where, kind, tensor_parallel_size)
+        if config.random_seed is None:
+            check_weights(config, files, network)
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        sizes = Sizes.of(config, dtype, options)
+        engine = start_vllm(config, parameters, sizes, device, dtype, ranks)
         try:
-            plan = ExpertPlan(config, bf16_constants, sizes.sequence_tokens, _shapes(config, max_samples))
-            backbone = VllmBackbone(engine, plan)
+            shapes = _shapes(config, options.max_samples)
+            backbone = VllmBackbone(engine, ExpertPlan(config, options.bf16_constants, sizes.sequence_tokens, shapes))
         except BaseException:
             stop_vllm(engine)
             raise
@@ -159,16 +133,16 @@ class VllmEngine:
             engine="vllm",
             model=name,
             model_type=config.model_type,
-            device=str(where),
-            dtype=str(kind).removeprefix("torch."),
-            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            device=str(device),
+            dtype=str(dtype).removeprefix("torch."),
+            parameters=parameters,
             trained=config.trained,
-            max_samples=max_samples,
-            max_cameras=max_cameras,
+            max_samples=options.max_samples,
+            max_cameras=options.max_cameras,
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
         )
-        logger.info("vLLM %s: %s", version, backbone.describe())
+        logger.info("%s: %s", name, backbone.describe())
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:

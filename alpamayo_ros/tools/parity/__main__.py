@@ -1,8 +1,12 @@
 """Compares the model with numbers that NVIDIA's code produced: `python -m alpamayo_ros.tools.parity GOLDEN_DIR`.
 
 Prints one line per comparison, `PASS|FAIL name max_error tolerance`, `N/S name reason`, or `N/A name reason` for what
-can't exist in the engine at hand and isn't counted; and last the counts. Exits with 1 when something failed and with 2
-when there was nothing to compare.
+can't exist in the engine at hand and isn't counted; and last the counts. Exits with 1 when something failed or isn't
+supported, and with 2 when there was nothing to compare.
+
+With `--dtype bfloat16` or `float16` the whole model runs with such weights: it reads the recorded tokens and states,
+and the error of every Euler step is printed. `--device` takes everything that has tensors to another device. With
+`--engine vllm` whole models run in the vLLM engine, each row of a recording alone.
 """
 
 from __future__ import annotations
@@ -14,14 +18,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Status, not_supported
+from alpamayo_ros.engine.device import DTYPES, resolve_device
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, not_supported
 from alpamayo_ros.tools.parity.registry import CHECKERS, checkers_for
 
 
-def find_cases(folder: Path, known: Sequence[Checker] = CHECKERS) -> list[Case]:
+def find_cases(folder: Path, machine: Machine, known: Sequence[Checker] = CHECKERS) -> list[Case]:
     """Every case of every file in a folder. A file that can't be read is a case that fails.
 
     Raises:
@@ -38,7 +44,7 @@ def find_cases(folder: Path, known: Sequence[Checker] = CHECKERS) -> list[Case]:
             cases.append(Case(path.stem, lambda name=path.stem, reason=reason: [not_supported(name, reason)]))  # type: ignore[misc]
         for checker in checkers:
             try:
-                cases.extend(checker.cases(path))
+                cases.extend(checker.cases(path, machine))
             except Exception as error:
                 cases.append(_failing(path.stem, f"{path.name} can't be read: {_describe(error)}"))
     if not cases:
@@ -78,12 +84,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m alpamayo_ros.tools.parity", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="GOLDEN_DIR", help="a folder of golden files")
     parser.add_argument("--only", metavar="NAME", help="a file, a case or a quantity, such as action_space/left_turn")
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")
     parser.add_argument(
         "--engine", choices=["transformers", "vllm"], default="transformers", help="whose models (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
     try:
-        counts = _print_results(find_cases(options.folder, checkers_for(options.engine)), options.only)
+        machine = Machine(resolve_device(options.device), DTYPES[options.dtype])
+        torch.backends.cudnn.allow_tf32 = False  # convolutions round to 10 bits by default, which the tolerances forbid
+        counts = _print_results(find_cases(options.folder, machine, checkers_for(options.engine)), options.only)
         if not counts:
             raise ConfigurationError(f"--only {options.only} matches no case in {options.folder}")
     except AlpamayoError as error:
@@ -94,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     passed, failed, skipped = (counts[status] for status in (Status.PASS, Status.FAIL, Status.NOT_SUPPORTED))
     print(f"{passed} passed, {failed} failed, {skipped} not supported")
-    return 1 if failed else 0
+    return 1 if failed or skipped else 0
 
 
 def _print_results(cases: list[Case], wanted: str | None) -> Counter[Status]:

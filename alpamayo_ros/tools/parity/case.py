@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -50,6 +51,18 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What is checked: where tensors lie, and the type of a whole model's weights (parts are checked in float32)."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+
+    def tensor(self, values: ArrayLike) -> Tensor:
+        """A copy of recorded values there, in their own type."""
+        return torch.from_numpy(np.array(values)).to(self.device)
+
+
+@dataclass(frozen=True)
 class Checker:
     """Finds the cases of the files whose names match `pattern`, a glob such as "end_to_end_*.npz".
 
@@ -57,7 +70,7 @@ class Checker:
     """
 
     pattern: str
-    cases: Callable[[Path], Iterable[Case]]
+    cases: Callable[[Path, Machine], Iterable[Case]]
 
 
 def close(name: str, actual: Tensor | ArrayLike, expected: ArrayLike, tolerance: float) -> CaseResult:

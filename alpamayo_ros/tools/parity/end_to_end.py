@@ -20,19 +20,18 @@ from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.flow_matching import integrate, mix_velocities
+from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import ImageConfig, preprocess
 from alpamayo_ros.model.kv_cache import KVCache, Prefix
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 from alpamayo_ros.model.vocabulary import Vocabulary
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, equal, not_supported, same_text
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal, not_supported, same_text
 from alpamayo_ros.tools.parity.predictions import ROTATION_TOLERANCE, XYZ_TOLERANCE, check_predictions
 from alpamayo_ros.tools.parity.recipes import recipe_image
 from alpamayo_ros.tools.parity.recorded_writer import RecordedWriter
+from alpamayo_ros.tools.parity.tolerances import TOLERANCES, Tolerances
 
-HIDDEN_TOLERANCE = 1e-4  # image features, logits, KV
-VELOCITY_TOLERANCE = 1e-3  # on the recorded states
 STATE_TOLERANCE = 2e-3  # free-running
 SPEED_TOLERANCE = 1e-4  # m/s, as in action_space.npz
 PIXEL_TOLERANCE = 1e-6
@@ -42,23 +41,25 @@ Arrays = Mapping[str, np.ndarray]
 ModelWith = Callable[[bool], AlpamayoModel]  # bf16_constants -> model
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, machine: Machine) -> Iterator[Case]:
     settings = json.loads(path.with_suffix(".json").read_text())
 
     @cache
     def model_with(bf16_constants: bool) -> AlpamayoModel:
         config = ModelConfig.load(path.parent / settings["model"], path.parent / "tokenizer")
-        return AlpamayoModel.load(config, torch.device("cpu"), torch.float32, bf16_constants)
+        return AlpamayoModel.load(config, machine.device, machine.dtype, bf16_constants)
 
     with np.load(path) as file:
         keys = file.files
     for name, case in settings["cases"].items():
         wanted = [key for key in keys if key.startswith(f"{name}/")]
-        yield Case(f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, wanted, case, model_with))
+        yield Case(
+            f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, wanted, case, model_with, machine)
+        )
 
 
 def _check(
-    name: str, path: Path, keys: Sequence[str], settings: Mapping[str, Any], model_with: ModelWith
+    name: str, path: Path, keys: Sequence[str], settings: Mapping[str, Any], model_with: ModelWith, machine: Machine
 ) -> Iterator[CaseResult]:
     if settings.get("autocast_bf16"):
         yield not_supported(name, "it was recorded under autocast in bfloat16")
@@ -66,8 +67,17 @@ def _check(
     with np.load(path) as file:
         arrays = {key.partition("/")[2]: file[key] for key in keys}
     model = model_with(settings["constants"] == "bf16-rounded")
+    tolerances = TOLERANCES[machine.dtype]
+    if tolerances.teacher_forced:
+        settings = {**settings, "forced_plan": _written(arrays)}
     with torch.inference_mode():
-        yield from _Run(name, arrays, settings, model).results()
+        yield from _Run(name, arrays, settings, model, machine, tolerances).results()
+
+
+def _written(arrays: Arrays) -> list[list[int]]:
+    """The tokens that each row of a recording wrote."""
+    written: list[list[int]] = arrays["sequences_raw"][:, arrays["prompt_ids"].shape[1] :].tolist()
+    return written
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +88,8 @@ class _Run:
     arrays: Arrays
     settings: Mapping[str, Any]
     model: AlpamayoModel
+    machine: Machine
+    tolerances: Tolerances
 
     def results(self) -> Iterator[CaseResult]:
         """Every comparison, in the order of the computation."""
@@ -106,6 +118,7 @@ class _Run:
         yield from self._reasoning_arrays(batch, rows, prompts, writer, kv)
         if "x0_noise" in self.arrays:
             yield from self._flow_arrays(batch, rows, prompts, writer, kv)
+        if "x0_noise" in self.arrays and not self.tolerances.teacher_forced:
             config = replace(self.model.config, images=self._image_config)
             model = replace(self.model, config=config)
             engine = TransformersEngine(model, self.name, max_samples=1, max_cameras=7)
@@ -130,7 +143,7 @@ class _Run:
         used = [config.accel_mean, config.accel_std, config.curvature_mean, config.curvature_std]
         for key, values in (
             ("constants_used", torch.tensor(used)),
-            ("freqs_used", self.model.network.action_in_proj.frequencies),
+            ("freqs_used", self.model.network.action_in_proj.frequencies.cpu()),
         ):
             if key in self.arrays:
                 recorded = torch.from_numpy(self.arrays[key])
@@ -174,7 +187,7 @@ class _Run:
         for key, values in (("image_embeds", embeddings), ("deepstack_embeds", deepstack)):
             if key in self.arrays:
                 recorded = self.arrays[key]
-                yield close(f"{self.name}/{key}", _as_stored(values, recorded), recorded, HIDDEN_TOLERANCE)
+                yield close(f"{self.name}/{key}", _as_stored(values, recorded), recorded, self.tolerances.hidden)
 
     def _prompts(self, features: Sequence[ImageFeatures]) -> list[Prompt]:
         """One per row of the batch, with the history's placeholders."""
@@ -221,19 +234,21 @@ class _Run:
     def _reasoning_arrays(
         self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
     ) -> Iterator[CaseResult]:
-        sequences = torch.cat((batch.token_ids[list(rows)], torch.tensor(writer.rows)), 1)
+        sequences = torch.cat((batch.token_ids[list(rows)].cpu(), torch.tensor(writer.rows)), 1)
         yield equal(f"{self.name}/sequences_raw", sequences, self.arrays["sequences_raw"])
         yield equal(f"{self.name}/kv_len", kv.length, self.settings["kv_len"])
         logits = torch.stack(writer.logits, 1)
         if "logits_top_ids" in self.arrays:
-            recorded = torch.from_numpy(self.arrays["logits_top_values"])
-            ids = torch.from_numpy(self.arrays["logits_top_ids"]).long()
-            yield close(f"{self.name}/logits_top_ids", logits.gather(-1, ids), recorded, HIDDEN_TOLERANCE)
+            recorded = self.arrays["logits_top_values"]
+            ids = self.machine.tensor(self.arrays["logits_top_ids"]).long()
+            yield close(f"{self.name}/logits_top_ids", logits.gather(-1, ids), recorded, self.tolerances.hidden)
             top = logits.topk(ids.shape[-1]).values
-            yield close(f"{self.name}/logits_top_values", top, recorded, HIDDEN_TOLERANCE)
+            yield close(f"{self.name}/logits_top_values", top, recorded, self.tolerances.hidden)
         if "logits_step0_every97" in self.arrays:
             recorded_logits = self.arrays["logits_step0_every97"]
-            yield close(f"{self.name}/logits_step0_every97", logits[:, 0, ::97], recorded_logits, HIDDEN_TOLERANCE)
+            yield close(
+                f"{self.name}/logits_step0_every97", logits[:, 0, ::97], recorded_logits, self.tolerances.hidden
+            )
         yield from self._kv_arrays("kv", kv, None)
         texts = {key: np.ravel(np.array(value)).tolist() for key, value in self.settings.get("text", {}).items()}
         for component, expected in texts.items():
@@ -249,13 +264,13 @@ class _Run:
             for part, values in zip(("key", "value"), kv.written(index), strict=True):
                 key = f"{kind}_{part}_layer{index}"
                 if key in self.arrays:
-                    recorded = torch.from_numpy(self.arrays[key])
+                    recorded = self.machine.tensor(self.arrays[key])
                     ours = values[:, :, values.shape[2] - recorded.shape[2] :]
                     if ends is not None:
-                        unread = torch.arange(ours.shape[2]) >= torch.tensor(ends)[:, None]
-                        unread = unread[:, None, :, None]
+                        column = torch.arange(ours.shape[2], device=ours.device)
+                        unread = (column >= torch.tensor(ends, device=ours.device)[:, None])[:, None, :, None]
                         ours, recorded = ours.masked_fill(unread, 0), recorded.masked_fill(unread, 0)
-                    yield close(f"{self.name}/{key}", ours, recorded, HIDDEN_TOLERANCE)
+                    yield close(f"{self.name}/{key}", ours, recorded.cpu(), self.tolerances.hidden)
 
     def _flow_arrays(
         self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
@@ -277,13 +292,18 @@ class _Run:
             yield from self._expert_arrays(kind, prefix)
             yield from self._velocity_arrays(kind, velocities[kind])
 
+        if not self.tolerances.teacher_forced:
+            yield from self._own_flow(velocities, rows)
+
+    def _own_flow(self, velocities: Mapping[str, Velocity], rows: Sequence[int]) -> Iterator[CaseResult]:
+        """Compare where the model gets by its own states."""
         velocity = velocities["guided"]
         alpha = self.settings["guidance_alpha"]
         if alpha is not None:
             velocity = lambda x, t: mix_velocities(velocities["unguided"](x, t), velocities["guided"](x, t), alpha)  # noqa: E731
         more = self.settings["diffusion_kwargs"]
         steps = more.get("inference_step", self.model.config.flow.num_inference_steps)
-        noise = torch.from_numpy(self.arrays["x0_noise"])
+        noise = self.machine.tensor(self.arrays["x0_noise"])
         flow = integrate(velocity, noise, steps, more.get("temperature", 1.0))
         yield close(f"{self.name}/times", flow.times, self.arrays["times"], PIXEL_TOLERANCE)
         yield close(f"{self.name}/states", flow.states, self.arrays["states"], STATE_TOLERANCE)
@@ -293,27 +313,35 @@ class _Run:
     def _expert_arrays(self, kind: str, prefix: Prefix) -> Iterator[CaseResult]:
         waypoints = self.model.config.action_space.n_waypoints
         batch = len(prefix.first_position)
-        blocked = torch.zeros(batch, prefix.length + waypoints, dtype=torch.bool)
+        blocked = torch.zeros(batch, prefix.length + waypoints, dtype=torch.bool, device=self.model.device)
         if prefix.blocked is not None:
             blocked[:, : prefix.length] = prefix.blocked
-        positions = (prefix.first_position[:, None] + torch.arange(waypoints)).expand(3, -1, -1)
+        positions = (prefix.first_position[:, None] + torch.arange(waypoints, device=self.model.device)).expand(
+            3, -1, -1
+        )
         yield equal(f"{self.name}/expert_position_ids_{kind}", positions, self.arrays[f"expert_position_ids_{kind}"])
         yield equal(f"{self.name}/expert_mask_blocked_{kind}", blocked, self.arrays[f"expert_mask_blocked_{kind}"])
         network = self.model.network
-        embeddings = network.action_in_proj(torch.from_numpy(self.arrays["states"][0]), torch.zeros(batch, 1, 1))
+        noise = self.machine.tensor(self.arrays["states"][0])
+        embeddings = network.action_in_proj(noise, noise.new_zeros(batch, 1, 1))
         hidden = network.expert(embeddings, network.expert.read(prefix, 1, waypoints))
         for key, values in (("embeds", embeddings), ("last_hidden", hidden)):
             recorded = self.arrays[f"expert_step0_{key}_{kind}"]
-            yield close(f"{self.name}/expert_step0_{key}_{kind}", values, recorded, VELOCITY_TOLERANCE)
+            yield close(f"{self.name}/expert_step0_{key}_{kind}", values, recorded, self.tolerances.velocity)
 
-    def _velocity_arrays(self, kind: str, velocity: Callable[[Tensor, Tensor], Tensor]) -> Iterator[CaseResult]:
-        states, times = torch.from_numpy(self.arrays["states"]), torch.from_numpy(self.arrays["times"])
+    def _velocity_arrays(self, kind: str, velocity: Velocity) -> Iterator[CaseResult]:
+        states, times = self.machine.tensor(self.arrays["states"]), self.machine.tensor(self.arrays["times"])
         recorded = self.arrays[f"velocities_{kind}"]
         ours = [velocity(states[step], times[step].expand(states.shape[1], 1, 1)) for step in range(len(recorded))]
-        yield close(f"{self.name}/velocities_{kind}", torch.stack(ours), recorded, VELOCITY_TOLERANCE)
+        tolerance = self.tolerances.velocity
+        if self.tolerances.teacher_forced:
+            for step, (our, its) in enumerate(zip(ours, recorded, strict=True)):
+                yield close(f"{self.name}/velocities_{kind}/step{step}", our, its, tolerance)
+        else:
+            yield close(f"{self.name}/velocities_{kind}", torch.stack(ours), recorded, tolerance)
 
     def _path_arrays(self, actions: Tensor, rows: Sequence[int]) -> Iterator[CaseResult]:
-        history = [torch.from_numpy(self.arrays[key][:, 0]) for key in ("hist_xyz", "hist_rot")]
+        history = [self.machine.tensor(self.arrays[key][:, 0]) for key in ("hist_xyz", "hist_rot")]
         v0 = self.model.action_space.estimate_v0(*history)
         yield close(f"{self.name}/v0", v0, self.arrays["v0"], SPEED_TOLERANCE)
         index = list(rows)

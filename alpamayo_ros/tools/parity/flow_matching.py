@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.model.flow_matching import integrate, mix_velocities, time_grid
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, equal, not_supported
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal, not_supported
 
 TOLERANCE = 1e-5
 BF16_TOLERANCE = 2e-2  # rounding the velocity makes the path chaotic
@@ -48,21 +48,21 @@ class _Run:
         )
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, machine: Machine) -> Iterator[Case]:
     with np.load(path) as file:
         arrays = dict(file)
     if "times_float32_hex" in arrays:
         name = f"{path.stem}/times_float32_hex"
-        yield Case(name, partial(_check_grid, name, arrays["times_float32_hex"]))
+        yield Case(name, partial(_check_grid, name, arrays["times_float32_hex"], machine))
     for run in sorted({key.removesuffix("/states") for key in arrays if key.endswith("/states")}):
-        yield Case(f"{path.stem}/{run}", partial(_check_run, f"{path.stem}/{run}", run, arrays))
+        yield Case(f"{path.stem}/{run}", partial(_check_run, f"{path.stem}/{run}", run, arrays, machine))
 
 
-def _check_grid(name: str, expected: np.ndarray) -> Iterator[CaseResult]:
-    yield equal(name, time_grid(len(expected) - 1), [float.fromhex(str(time)) for time in expected])
+def _check_grid(name: str, expected: np.ndarray, machine: Machine) -> Iterator[CaseResult]:
+    yield equal(name, time_grid(len(expected) - 1, machine.device), [float.fromhex(str(time)) for time in expected])
 
 
-def _check_run(name: str, run_name: str, arrays: dict[str, np.ndarray]) -> Iterator[CaseResult]:
+def _check_run(name: str, run_name: str, arrays: dict[str, np.ndarray], machine: Machine) -> Iterator[CaseResult]:
     run = _Run.from_name(run_name)
     if run is None:
         yield not_supported(name, f"a run named {run_name} is not known")
@@ -76,7 +76,8 @@ def _check_run(name: str, run_name: str, arrays: dict[str, np.ndarray]) -> Itera
             return guided
         return mix_velocities(_unconditional(x, t), guided, run.guidance_weight)
 
-    flow = integrate(velocity, torch.from_numpy(arrays["x0_noise"]), run.steps, run.temperature)
+    noise = machine.tensor(arrays["x0_noise"])
+    flow = integrate(velocity, noise, run.steps, run.temperature)
     tolerance = BF16_TOLERANCE if run.bf16_velocity else TOLERANCE
     yield close(f"{name}/states", flow.states, arrays[f"{run_name}/states"], tolerance)
     yield equal(f"{name}/times", flow.times, arrays[f"{run_name}/times"])

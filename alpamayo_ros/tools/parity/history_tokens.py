@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from alpamayo_ros.model.history_tokens import HistoryTokenizer, HistoryTokenizerConfig
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, equal, not_supported
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal, not_supported
 
 DECODED_TOLERANCE = 1e-5  # m; the same sum, whose order may differ from one machine to another
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, _machine: Machine) -> Iterator[Case]:
     with np.load(path) as file:
         arrays = dict(file)
     for index, name in enumerate(arrays["case_names"]):

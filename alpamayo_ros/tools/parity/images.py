@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from alpamayo_ros.model.images import ImageConfig, ImageSizeError, patchify, target_size, token_count
 from alpamayo_ros.model.resize import resize
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Status, close, equal
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, close, equal
 from alpamayo_ros.tools.parity.recipes import recipe_image, smooth_image
 
 GIVEN_TOLERANCE = 1.0  # levels, for images in the file: noise, which shows the order of the passes
@@ -22,7 +21,7 @@ PIXEL_TOLERANCE = 1e-6  # after normalisation, for the same uint8 image
 Arrays = dict[str, np.ndarray]
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, machine: Machine) -> Iterator[Case]:
     with np.load(path) as file:
         arrays = dict(file)
     for index, (height, width) in enumerate(arrays.get("smart_resize_in_hw", ())):
@@ -32,7 +31,7 @@ def _cases(path: Path) -> Iterator[Case]:
         name = f"{path.stem}/smart_resize_{height}x{width}_refused"
         yield Case(name, partial(_check_refused, name, int(height), int(width)))
     for case in sorted(key.removesuffix("_resized_uint8") for key in arrays if key.endswith("_resized_uint8")):
-        yield Case(f"{path.stem}/{case}", partial(_check_image, f"{path.stem}/{case}", arrays, case))
+        yield Case(f"{path.stem}/{case}", partial(_check_image, f"{path.stem}/{case}", arrays, case, machine))
 
 
 def _check_size(name: str, arrays: Arrays, index: int) -> Iterator[CaseResult]:
@@ -54,7 +53,7 @@ def _check_refused(name: str, height: int, width: int) -> Iterator[CaseResult]:
         yield CaseResult(name, Status.FAIL, 1.0, 0.0, f"the size is {size}, expected is an error")
 
 
-def _check_image(name: str, arrays: Arrays, case: str) -> Iterator[CaseResult]:
+def _check_image(name: str, arrays: Arrays, case: str, machine: Machine) -> Iterator[CaseResult]:
     image = _image(arrays, case)
     low, high = (int(limit) for limit in arrays[f"{case}_min_max_pixels"])
     config = ImageConfig(low, high)
@@ -63,12 +62,12 @@ def _check_image(name: str, arrays: Arrays, case: str) -> Iterator[CaseResult]:
     expected = arrays[f"{case}_resized_uint8"]
     _, height, width = image.shape
     rows, columns = target_size(height, width, config)
-    resized = resize(torch.from_numpy(image)[None], rows, columns)[0]
+    resized = resize(machine.tensor(image)[None], rows, columns)[0]
     tolerance = GIVEN_TOLERANCE if f"{case}_image" in arrays else RECIPE_TOLERANCE
     yield close(f"{name}/resized", resized, expected, tolerance)
     grid = (1, rows // config.patch_size, columns // config.patch_size)
     yield equal(f"{name}/grid", grid, arrays[f"{case}_grid_thw"])
-    patches = patchify(torch.from_numpy(expected)[None], config)[0]
+    patches = patchify(machine.tensor(expected)[None], config)[0]
     for key in (f"{case}_pixel_values", f"{case}_pixel_values_first8patches"):
         if key in arrays:
             pixels = patches if key.endswith("pixel_values") else patches[: len(arrays[key])]

@@ -11,7 +11,7 @@ import numpy as np
 
 from alpamayo_ros.core import metrics
 from alpamayo_ros.core.types import Array
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, close, not_supported
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, not_supported
 
 TOLERANCE = 1e-4  # m; the expected values are float32
 
@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray]
 Metric = Callable[[Array, int], Array]
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, _machine: Machine) -> Iterator[Case]:
     with np.load(path) as file:
         arrays = dict(file)
     inputs = {"pred_xyz", "gt_xyz", "alpasim/time_deltas_s"}

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer
 from alpamayo_ros.model.images import ImageConfig, token_count
 from alpamayo_ros.model.prompt import build_driving_prompt, build_question_prompt, driving_text, question_text
 from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Status, equal, same_text
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, equal, same_text
 
 MODEL_TYPES = {"1_5": "alpamayo1_5", "r1": "alpamayo_r1"}
 
 VocabularyOf = Callable[[str], Vocabulary]
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path, _machine: Machine) -> Iterator[Case]:
     content = json.loads(path.read_text())
 
     @cache

@@ -12,7 +12,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-vllm test-gpu lint format bench clean
+.PHONY: setup demo test test-vllm test-gpu lint format bench bench-gpu clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -71,6 +71,10 @@ demo: setup
 
 bench: setup
 	@$(BIN)/python -m alpamayo_ros.tools.bench
+
+# As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
+bench-gpu:
+	@$(PYTHON) -m alpamayo_ros.tools.bench_gpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) build out

@@ -22,6 +22,9 @@ def create_engine(kind: str, checkpoint: str, **options: Any) -> Engine:
         EngineError: an unknown kind, or one that can't start here.
         ConfigurationError: a checkpoint that can't be used.
     """
+    ranks = options.get("tensor_parallel_size", 1)
+    if kind != "vllm" and ranks != 1:
+        raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")
     if kind == "null":
         from alpamayo_ros.engine.null_engine import NullEngine
 
@@ -37,10 +40,6 @@ def create_engine(kind: str, checkpoint: str, **options: Any) -> Engine:
         from alpamayo_ros.engine.vllm.engine import VllmEngine
 
         return VllmEngine.load(checkpoint, **options)
-    if options.get("tensor_parallel_size", 1) != 1:
-        raise EngineError(
-            f"engine.tensor_parallel_size is {options['tensor_parallel_size']}; only engine.kind vllm has several"
-        )
     try:
         from alpamayo_ros.engine.transformers_engine import TransformersEngine
     except ImportError as error:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,25 +20,25 @@ from alpamayo_ros.core.types import (
     SamplingOptions,
     Timings,
 )
+from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.guidance import read_without_route
-from alpamayo_ros.engine.options import check_options
-from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, write
+from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
+from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
-from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.kv_cache import KVCache
-from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
+from alpamayo_ros.model.prompt import Prompt
 
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
-CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,7 @@ class TransformersEngine:
             checkpoint_hash=model.checkpoint_hash,
         )
         self._model = model
-        self._history = HistoryTokenizer(model.config.history)
+        self._prompts = TickPrompts(model.config, model.vocabulary)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
         self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity)
@@ -165,36 +164,17 @@ class TransformersEngine:
         with clock.stage("expert"):
             actions = self._denoise(reasoned, options)
         with clock.stage("trajectory"):
-            history_xyz = torch.from_numpy(np.array(observation.history_xyz))
-            history_rotation = torch.from_numpy(np.array(observation.history_rotation))
-            trajectory = self._model.action_space.actions_to_trajectory(
-                actions.cpu().double(),
-                history_xyz.expand(options.num_samples, -1, -1),
-                history_rotation.expand(options.num_samples, -1, -1, -1),
+            prediction = assemble_prediction(
+                observation, options, reasoned.texts, actions, self._model.action_space, self._model.vocabulary
             )
-            vocabulary = self._model.vocabulary
-            before = [vocabulary.reasoning_start]
-            reasoning = [vocabulary.text_between(before + text.token_ids, "cot") for text in reasoned.texts]
-        copies = options.num_samples // len(reasoned.texts)
-        return Prediction(
-            xyz=trajectory.xyz.numpy(),
-            rotation=trajectory.rotation.numpy(),
-            actions=trajectory.actions.numpy(),
-            speed=trajectory.speed.numpy(),
-            reasoning=tuple(reasoning) * copies,
-            reasoning_token_ids=tuple(tuple(text.token_ids) for text in reasoned.texts) * copies,
-            finish_reasons=tuple(text.finish_reason for text in reasoned.texts) * copies,
-            seed=options.seed,
-            drafts_accepted=reasoned.drafts_accepted,
-            timings=Timings(
-                stages_ms=clock.stages_ms,
-                frames_encoded=fresh,
-                frames_reused=len(features) - fresh,
-                reasoning_tokens=max(len(text.token_ids) for text in reasoned.texts) - reasoned.drafts_accepted
-                if options.reasoning in ("shared", "independent")
-                else 0,
-            ),
+        written = max(len(text.token_ids) for text in reasoned.texts) - reasoned.drafts_accepted
+        timings = Timings(
+            stages_ms=clock.stages_ms,
+            frames_encoded=fresh,
+            frames_reused=len(features) - fresh,
+            reasoning_tokens=written if options.reasoning in ("shared", "independent") else 0,
         )
+        return replace(prediction, drafts_accepted=reasoned.drafts_accepted, timings=timings)
 
     @torch.inference_mode()
     def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
@@ -202,35 +182,28 @@ class TransformersEngine:
         features = self._encode(observation, clock)
         vocabulary = self._model.vocabulary
         counts = [len(each.embeddings) for each in features]
-        prompt = build_question_prompt(vocabulary, counts, question, self._captions(observation))
-        self._check_length(prompt, options)
+        prompt = self._prompts.question(observation, question, counts)
+        check_length(len(prompt), options, self.info)
         batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
         cache = self._cache(batch.length + options.max_reasoning_tokens)
         answerer = Answerer(vocabulary, options)
         write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
-        answer = [token for token in answerer.token_ids if token not in (vocabulary.turn_end, vocabulary.pad)]
-        closed = [vocabulary.answer_start, *answer, vocabulary.answer_end]  # one that the cap has cut counts as well
-        return vocabulary.text_between(closed, "answer").strip()
+        return answer_text(vocabulary, answerer.token_ids)
 
     def _encode(self, observation: Observation, clock: StageClock) -> list[ImageFeatures]:
         encoded = self._frames.get(_frames_of(observation), clock)
-        sizes = iter((frame.height, frame.width) for frame in encoded)
-        for camera, frames in observation.frames.items():
-            of_camera = [next(sizes) for _ in frames]
-            if len(set(of_camera)) > 1:
-                listed = ", ".join(f"{width}x{height}" for height, width in of_camera)
-                raise BadImageError(f"the images of camera {camera} have the sizes {listed}; they have to be equal")
+        check_sizes(observation, [(frame.height, frame.width) for frame in encoded])
         return [frame.features for frame in encoded]
 
     def _reason(
         self, observation: Observation, options: SamplingOptions, features: list[ImageFeatures], clock: StageClock
     ) -> Reasoned:
         model, vocabulary = self._model, self._model.vocabulary
-        prompt = self._driving_prompt(observation, features)
-        self._check_length(prompt, options)
+        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
+        check_length(len(prompt), options, self.info)
         rows = options.num_samples if options.reasoning == "independent" else 1
         room = options.num_samples // rows * model.config.action_space.n_waypoints
-        fixed = self._fixed_reasoning(options)
+        fixed = self._prompts.fixed_reasoning(options)
         drafts = self._drafts(options) if rows == 1 and fixed is None else ()
         ahead = fixed.token_ids if fixed is not None else drafts
         longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed is None else 0
@@ -281,41 +254,10 @@ class TransformersEngine:
         weight = 1.0 if options.guidance_weight is None else options.guidance_weight
         return lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)
 
-    def _driving_prompt(self, observation: Observation, features: list[ImageFeatures]) -> Prompt:
-        config, vocabulary = self._model.config, self._model.vocabulary
-        bins = self._history.encode(torch.from_numpy(np.array(observation.history_xyz, dtype=np.float32)))
-        counts = [len(each.embeddings) for each in features]
-        prompt = build_driving_prompt(
-            vocabulary, counts, config.history_tokens, self._captions(observation), observation.navigation
-        )
-        return prompt.with_history((bins + vocabulary.history_ids.start).tolist())
-
-    def _captions(self, observation: Observation) -> list[int] | None:
-        if not self._model.config.has_captions:
-            return None
-        return [camera for camera, frames in observation.frames.items() for _ in frames]
-
-    def _fixed_reasoning(self, options: SamplingOptions) -> Text | None:
-        """What stands in the reasoning's place when nothing is written, closed."""
-        vocabulary = self._model.vocabulary
-        closing = [vocabulary.reasoning_end, vocabulary.future_start]
-        if options.reasoning == "off":
-            return Text(0, closing, "off")
-        if options.reasoning == "given":
-            return Text(0, vocabulary.encode(options.given_reasoning) + closing, "forced")
-        return None
-
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
         unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
         return drafts[: unknown[0]] if unknown else drafts
-
-    def _check_length(self, prompt: Prompt, options: SamplingOptions) -> None:
-        if len(prompt) + options.max_reasoning_tokens + CLOSING_TOKENS > self.info.max_tokens:
-            raise EngineError(
-                f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {len(prompt)} tokens "
-                f"it has to be at most {self.info.max_tokens - len(prompt) - CLOSING_TOKENS}"
-            )
 
     def _cache(self, capacity: int) -> KVCache:
         return KVCache(self._model.backbone.layers, capacity)

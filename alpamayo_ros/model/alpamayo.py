@@ -112,7 +112,7 @@ class AlpamayoModel:
         """
         vocabulary = config.load_vocabulary()
         seed = config.random_seed
-        checkpoint = Checkpoint.of(config)
+        checkpoint = open_weights(config)
         constants = Constants.of(config, checkpoint, bf16_constants)
         network = make_network_on_meta(config, constants.bf16_frequencies)
         if seed is None:
@@ -169,6 +169,15 @@ class Constants:
             if stored.frequencies is None
             else _frequencies_are_rounded(config, stored.frequencies),
         )
+
+
+def open_weights(config: ModelConfig) -> Checkpoint:
+    """A checkpoint's files; none where its config.json has a seed for random weights.
+
+    Raises:
+        ConfigurationError: files that can't be read.
+    """
+    return Checkpoint.open(config.folder) if config.random_seed is None else Checkpoint.without_files(config.folder)
 
 
 def check_weights(config: ModelConfig, checkpoint: Checkpoint, network: AlpamayoNetwork) -> None:

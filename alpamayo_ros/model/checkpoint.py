@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.model.config import INDEX_FILE, SINGLE_FILE, ModelConfig, read_json
+from alpamayo_ros.model.config import INDEX_FILE, SINGLE_FILE, read_json
 
 HASHED_BYTES = 1 << 16  # of each file's data
 LFS_POINTER = b"version https://git-lfs"
@@ -29,6 +30,11 @@ class TensorEntry:
     file: Path
     dtype: str  # as safetensors says it: "BF16", ...
     shape: tuple[int, ...]
+
+    @property
+    def numbers(self) -> int:
+        """How many it holds."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,6 @@ class Checkpoint:
                 if name != "__metadata__":
                     tensors[name] = TensorEntry(file, entry["dtype"], tuple(entry["shape"]))
         return cls(folder, files, tensors, digest.hexdigest())
-
-    @classmethod
-    def of(cls, config: ModelConfig) -> Checkpoint:
-        """The weight files of a config's folder; none where its weights are made on loading.
-
-        Raises:
-            ConfigurationError: as in `open`.
-        """
-        return cls.open(config.folder) if config.random_seed is None else cls.without_files(config.folder)
 
     @classmethod
     def without_files(cls, folder: Path) -> Checkpoint:

@@ -39,8 +39,7 @@ from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
 from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
 from alpamayo_ros.engine.vllm.startup import Sizes, check_device, check_ranks, set_environment, start_vllm, stop_vllm
 from alpamayo_ros.engine.vllm.versions import check_vllm
-from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta
-from alpamayo_ros.model.checkpoint import Checkpoint
+from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.rope_positions import rope_positions
@@ -96,36 +95,37 @@ class VllmEngine:
         """Load a checkpoint.
 
         Args:
-            checkpoint: Folder or Hugging Face name.
-            options: Fields of LoadOptions.
+            checkpoint: folder or Hugging Face name.
+            options: fields of LoadOptions.
 
         Raises:
             ConfigurationError: a checkpoint that can't be used.
             EngineError: no vLLM, one of another version, no device, or too little memory.
         """
         wanted = LoadOptions(**options)
-        check_vllm()
         return cls.from_config(ModelConfig.load(checkpoint, wanted.base_model), checkpoint, wanted)
 
     @classmethod
-    def from_config(cls, config: ModelConfig, name: str, options: LoadOptions) -> VllmEngine:
-        """The same for a config that was read before and a vLLM that was checked; `name` is what it is called by."""
+    def from_config(cls, config: ModelConfig, name: str, wanted: LoadOptions) -> VllmEngine:
+        """The same for a config that was read before."""
+        version = check_vllm()
         set_environment()
-        device = check_device(options.device)
-        dtype = resolve_dtype(options.dtype, device)
-        ranks = options.tensor_parallel_size
-        check_ranks(config.expert, ranks)
-        files = Checkpoint.of(config)
-        constants = Constants.of(config, files, options.bf16_constants)
+        where = check_device(wanted.device)
+        kind = resolve_dtype(wanted.dtype, where)
+        files = open_weights(config)
+        constants = Constants.of(config, files, wanted.bf16_constants)
         network = make_network_on_meta(config, constants.bf16_frequencies)
         if config.random_seed is None:
             check_weights(config, files, network)
+        ranks = wanted.tensor_parallel_size
+        check_ranks(config.expert, ranks)
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        sizes = Sizes.of(config, dtype, options)
-        engine = start_vllm(config, parameters, sizes, device, dtype, ranks)
+        sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
+        engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            shapes = _shapes(config, options.max_samples)
-            backbone = VllmBackbone(engine, ExpertPlan(config, options.bf16_constants, sizes.sequence_tokens, shapes))
+            shapes = _shapes(config, wanted.max_samples)
+            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
+            backbone = VllmBackbone(engine, plan)
         except BaseException:
             stop_vllm(engine)
             raise
@@ -133,16 +133,16 @@ class VllmEngine:
             engine="vllm",
             model=name,
             model_type=config.model_type,
-            device=str(device),
-            dtype=str(dtype).removeprefix("torch."),
+            device=str(where),
+            dtype=str(kind).removeprefix("torch."),
             parameters=parameters,
             trained=config.trained,
-            max_samples=options.max_samples,
-            max_cameras=options.max_cameras,
+            max_samples=wanted.max_samples,
+            max_cameras=wanted.max_cameras,
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
         )
-        logger.info("%s: %s", name, backbone.describe())
+        logger.info("vLLM %s: %s", version, backbone.describe())
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:

@@ -16,10 +16,8 @@ from alpamayo_ros.engine.vllm.flow_runner import FlowRunner, uses_flash_attentio
 from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob, FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import LayerCache, read_layers
 from alpamayo_ros.engine.vllm.plugin import register
-from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, make_network_on_meta
-from alpamayo_ros.model.checkpoint import Checkpoint, set_parameter
-from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.random_weights import random_tensors
+from alpamayo_ros.engine.vllm.random_loader import fill_action_network
+from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, open_weights
 
 register()  # a worker that is a process of its own imports this file before it looks for the model class
 
@@ -29,7 +27,7 @@ class ResidentExpert:
 
     def __init__(self, plan: ExpertPlan, layers: list[LayerCache], dtype: torch.dtype, rank: int, ranks: int) -> None:
         config = plan.config
-        checkpoint = Checkpoint.of(config)
+        checkpoint = open_weights(config)
         constants = Constants.of(config, checkpoint, plan.bf16_constants)
         device = layers[0].keys.device
         with torch.device("meta"):
@@ -37,7 +35,7 @@ class ResidentExpert:
         if config.random_seed is None:
             checkpoint.load_into(network, device, dtype)
         else:
-            _fill_at_random(network, config, device, dtype)
+            fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
         self.network = network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         if ranks > 1:
@@ -144,15 +142,6 @@ class ExpertWorker:
         attention = self.vllm_config.compilation_config.static_forward_context
         head_dim = self.vllm_config.model_config.get_head_size()
         return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
-
-
-def _fill_at_random(network: ActionNetwork, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
-    """The numbers that the expert has in the whole model, which are drawn after the backbone's."""
-    names = {name for name, _ in network.named_parameters()}
-    assert config.random_seed is not None, "it has a seed in place of files"
-    for name, tensor in random_tensors(make_network_on_meta(config), config.random_seed, device):
-        if name in names:
-            set_parameter(network, name, tensor.to(dtype))
 
 
 def _connector() -> PinningConnector:

@@ -8,7 +8,6 @@ def register() -> None:
     from vllm import ModelRegistry
     from vllm.transformers_utils import config as vllm_configs
 
-    import alpamayo_ros.engine.vllm.random_loader  # noqa: F401  (registers itself)
     from alpamayo_ros.engine.vllm.checkpoint_config import ARCHITECTURE, CONFIG_FORMAT, CheckpointConfigParser
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():

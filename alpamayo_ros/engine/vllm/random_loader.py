@@ -1,30 +1,51 @@
-"""Fills the backbone in vLLM at random where a checkpoint has a seed in place of files (model/random_weights.py)."""
+"""Random weights for a checkpoint that has only shapes: the same that the transformers engine makes of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor
+from vllm.config import ModelConfig as VllmModelConfig
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from alpamayo_ros.model.alpamayo import make_network_on_meta
+from alpamayo_ros.engine.vllm.checkpoint_config import CheckpointConfigParser
+from alpamayo_ros.model.alpamayo import ActionNetwork, make_network_on_meta
+from alpamayo_ros.model.checkpoint import set_parameter
+from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.random_weights import random_tensors
 
-RANDOM_WEIGHTS = "alpamayo_random"  # vLLM's `load_format`
-CONFIG = "config"  # in its `model_loader_extra_config`: the ModelConfig
+LOAD_FORMAT = "alpamayo_random"
+BACKBONE = "vlm."
 
 
-@register_model_loader(RANDOM_WEIGHTS)
-class RandomWeightsLoader(BaseModelLoader):
-    """The same numbers as the transformers engine has on the same kind of device."""
+@register_model_loader(LOAD_FORMAT)
+class RandomLoader(BaseModelLoader):
+    """Gives vLLM's model the backbone's part of the random weights."""
 
-    def download_model(self, model_config: Any) -> None:
-        """There are no files."""
+    def download_model(self, model_config: VllmModelConfig) -> None:
+        """Nothing to download."""
 
-    def load_weights(self, model: nn.Module, model_config: Any) -> None:
-        """Draw them one after the other, the expert's included, which the model passes over."""
-        config = self.load_config.model_loader_extra_config[CONFIG]
-        device = next(model.parameters()).device
-        load: Any = model.load_weights
-        load(random_tensors(make_network_on_meta(config), config.random_seed, device))
+    def load_weights(self, model: Any, model_config: VllmModelConfig) -> None:
+        """Make every tensor on the model's device, one after the other."""
+        config = CheckpointConfigParser.loaded
+        assert config is not None
+        device = next(iter(model.parameters())).device
+        tensors = _all_tensors(config, device, bf16_constants=True)
+        model.load_weights((name, tensor) for name, tensor in tensors if name.startswith(BACKBONE))
+
+
+def fill_action_network(
+    network: ActionNetwork, config: ModelConfig, bf16_constants: bool, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Give the action expert its part of the random weights."""
+    for name, tensor in _all_tensors(config, device, bf16_constants):
+        if not name.startswith(BACKBONE):
+            set_parameter(network, name, tensor.to(dtype))
+
+
+def _all_tensors(config: ModelConfig, device: torch.device, bf16_constants: bool) -> Iterator[tuple[str, Tensor]]:
+    assert config.random_seed is not None
+    return random_tensors(make_network_on_meta(config, bf16_constants), config.random_seed, device)

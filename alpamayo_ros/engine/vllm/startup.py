@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, EngineError
-from alpamayo_ros.engine.base import LoadOptions
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.geometry import DecoderGeometry
 
@@ -45,24 +44,33 @@ class Sizes:
     kv_bytes: int  # of the KV cache, on every rank
 
     @classmethod
-    def of(cls, config: ModelConfig, dtype: torch.dtype, options: LoadOptions) -> Sizes:
-        """Size everything for a rig; `dtype` is that of the KV cache."""
+    def of(
+        cls, config: ModelConfig, dtype: torch.dtype, cameras: int, samples: int, kv_cache_gib: float, ranks: int
+    ) -> Sizes:
+        """Size everything for a rig.
+
+        Args:
+            config: The model's.
+            dtype: Of the KV cache.
+            cameras, samples: At most.
+            kv_cache_gib: Of the KV cache on every rank; 0: what two ticks need.
+            ranks: That share the heads.
+        """
         image = config.images.max_pixels // config.images.factor**2
-        frames = options.max_cameras * FRAMES_PER_CAMERA
+        frames = cameras * FRAMES_PER_CAMERA
         prompt = frames * image + TEXT_TOKENS
         # all frames of a tick, and those that come until the next; a prompt is read in one step
-        batch = max((frames + options.max_cameras) * image, prompt)
+        batch = max((frames + cameras) * image, prompt)
         text = config.backbone.text
-        heads = text.num_key_value_heads // options.tensor_parallel_size
-        per_token = 2 * text.num_hidden_layers * heads * text.head_dim * dtype.itemsize
+        per_token = 2 * text.num_hidden_layers * text.num_key_value_heads // ranks * text.head_dim * dtype.itemsize
         sequence = prompt + REASONING_TOKENS
-        tokens = 2 * sequence + 2 * min(options.max_samples, TYPICAL_SAMPLES) * TYPICAL_REASONING
+        tokens = 2 * sequence + 2 * min(samples, TYPICAL_SAMPLES) * TYPICAL_REASONING
         return cls(
             frames=frames,
             sequence_tokens=sequence,
             batch_tokens=batch,
-            sequences=2 * options.max_samples,  # with and without the route
-            kv_bytes=int(options.kv_cache_memory * GIB) or per_token * tokens,
+            sequences=2 * samples,  # with and without the route
+            kv_bytes=int(kv_cache_gib * GIB) or per_token * tokens,
         )
 
 
@@ -106,9 +114,9 @@ def check_ranks(geometry: DecoderGeometry, ranks: int) -> None:
 
 
 def start_vllm(
-    config: ModelConfig, parameters: int, sizes: Sizes, device: torch.device, dtype: torch.dtype, ranks: int
+    config: ModelConfig, sizes: Sizes, device: torch.device, dtype: torch.dtype, ranks: int, parameters: int
 ) -> Any:
-    """A vLLM engine (LLMEngine) with the backbone loaded; `parameters` are those of the whole model.
+    """A vLLM engine (LLMEngine) with the backbone loaded.
 
     Raises:
         EngineError: it can't start; the message says what to lower where memory is the reason.
@@ -120,7 +128,7 @@ def start_vllm(
 
     from alpamayo_ros.engine.vllm.checkpoint_config import CONFIG_FORMAT, CheckpointConfigParser
     from alpamayo_ros.engine.vllm.plugin import register
-    from alpamayo_ros.engine.vllm.random_loader import CONFIG, RANDOM_WEIGHTS
+    from alpamayo_ros.engine.vllm.random_loader import LOAD_FORMAT
 
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
@@ -132,6 +140,7 @@ def start_vllm(
     arguments: dict[str, Any] = {
         "model": str(config.folder),
         "config_format": CONFIG_FORMAT,
+        "load_format": "auto" if config.random_seed is None else LOAD_FORMAT,
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
@@ -154,8 +163,6 @@ def start_vllm(
             kv_role="kv_both",
         ),
     }
-    if config.random_seed is not None:
-        arguments |= {"load_format": RANDOM_WEIGHTS, "model_loader_extra_config": {CONFIG: config}}
     if not eager:
         arguments["gpu_memory_utilization"] = _needed_share(parameters * dtype.itemsize // ranks, sizes)
         # decoding, for one sample and for several; vLLM takes the next larger size
@@ -181,10 +188,10 @@ def stop_vllm(engine: Any) -> None:
     cleanup_dist_env_and_memory()
 
 
-def _needed_share(weight_bytes: int, sizes: Sizes) -> float:
+def _needed_share(weights: int, sizes: Sizes) -> float:
     """The part of the device's memory that has to be free at the start; vLLM refuses to start with less."""
     _free, total = torch.cuda.mem_get_info()
-    return min(1.0, (weight_bytes + sizes.kv_bytes + WORKING_BYTES) / total)
+    return min(1.0, (weights + sizes.kv_bytes + WORKING_BYTES) / total)
 
 
 def _out_of_memory(error: Exception, sizes: Sizes) -> EngineError:

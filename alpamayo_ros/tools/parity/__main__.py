@@ -5,8 +5,7 @@ can't exist in the engine at hand and isn't counted; and last the counts. Exits 
 supported, and with 2 when there was nothing to compare.
 
 With `--dtype bfloat16` or `float16` the whole model runs with such weights: it reads the recorded tokens and states,
-and the error of every Euler step is printed. `--device` takes everything that has tensors to another device. With
-`--engine vllm` whole models run in the vLLM engine, each row of a recording alone.
+and the error of every Euler step is printed. `--device` takes everything that has tensors to another device.
 """
 
 from __future__ import annotations
@@ -84,11 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m alpamayo_ros.tools.parity", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="GOLDEN_DIR", help="a folder of golden files")
     parser.add_argument("--only", metavar="NAME", help="a file, a case or a quantity, such as action_space/left_turn")
-    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
-    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")
     parser.add_argument(
         "--engine", choices=["transformers", "vllm"], default="transformers", help="whose models (default: %(default)s)"
     )
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")
     options = parser.parse_args(arguments)
     try:
         machine = Machine(resolve_device(options.device), DTYPES[options.dtype])

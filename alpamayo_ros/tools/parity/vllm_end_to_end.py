@@ -20,7 +20,6 @@ from alpamayo_ros.engine.vllm.backbone import Reading, Writing
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
-from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate
 from alpamayo_ros.model.rope_positions import rope_positions
@@ -42,9 +41,12 @@ from alpamayo_ros.tools.parity.predictions import (
     recorded_observation,
 )
 from alpamayo_ros.tools.parity.recipes import recipe_image
-from alpamayo_ros.tools.parity.tolerances import TOLERANCES, Tolerances
+from alpamayo_ros.tools.parity.tolerances import TOLERANCES
 
 Arrays = Mapping[str, np.ndarray]
+
+HIDDEN_TOLERANCE = TOLERANCES[torch.float32].hidden
+VELOCITY_TOLERANCE = TOLERANCES[torch.float32].velocity
 
 INSIDE = "vLLM counts them inside; keys are rotated by them, and are compared"
 PADDING = "vLLM has no padding: rows of different lengths stand in blocks of their own"
@@ -58,27 +60,18 @@ class OneEngine:
     _is: tuple[object, ...] = ()  # what it was opened for
 
     @classmethod
-    def get(
-        cls, checkpoint: Path, tokenizer: Path, bf16_constants: bool, limits: Mapping[str, int], machine: Machine
-    ) -> VllmEngine:
+    def get(cls, checkpoint: Path, tokenizer: Path, bf16_constants: bool, limits: Mapping[str, int]) -> VllmEngine:
         """An engine with these constants and pixel limits."""
         wanted = (checkpoint, bf16_constants, *limits.values())
         if cls._open is None or cls._is != wanted:
             if cls._open is not None:
                 cls._open.close()
-            check_vllm()
             config = ModelConfig.load(checkpoint, tokenizer)
             images = replace(config.images, min_pixels=limits["min_pixels"], max_pixels=limits["max_pixels"])
             cls._open = VllmEngine.from_config(
                 replace(config, images=images),
                 str(checkpoint),
-                LoadOptions(
-                    device=machine.device.type,
-                    dtype=str(machine.dtype).removeprefix("torch."),
-                    max_samples=4,
-                    max_cameras=6,
-                    bf16_constants=bf16_constants,
-                ),
+                LoadOptions(dtype="float32", max_samples=4, max_cameras=6, bf16_constants=bf16_constants),
             )
             cls._is = wanted
         return cls._open
@@ -88,12 +81,10 @@ def _cases(path: Path, machine: Machine) -> Iterator[Case]:
     settings = json.loads(path.with_suffix(".json").read_text())
     checkpoint = path.parent / settings["model"]
     for name, case in settings["cases"].items():
-        yield Case(f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, name, case, checkpoint, machine))
+        yield Case(f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, name, case, checkpoint))
 
 
-def _check(
-    name: str, path: Path, key: str, settings: Mapping[str, Any], checkpoint: Path, machine: Machine
-) -> Iterator[CaseResult]:
+def _check(name: str, path: Path, key: str, settings: Mapping[str, Any], checkpoint: Path) -> Iterator[CaseResult]:
     if settings.get("autocast_bf16"):
         yield not_supported(name, "it was recorded under autocast in bfloat16")
         return
@@ -101,9 +92,9 @@ def _check(
         arrays = {k.removeprefix(f"{key}/"): file[k] for k in file.files if k.startswith(f"{key}/")}
     limits = {limit: settings[limit] for limit in ("min_pixels", "max_pixels")}
     bf16_constants = settings["constants"] == "bf16-rounded"
-    engine = OneEngine.get(checkpoint, path.parent / "tokenizer", bf16_constants, limits, machine)
+    engine = OneEngine.get(checkpoint, path.parent / "tokenizer", bf16_constants, limits)
     with torch.inference_mode():
-        yield from _Run(name, arrays, settings, engine, TOLERANCES[machine.dtype]).results()
+        yield from _Run(name, arrays, settings, engine).results()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +133,6 @@ class _Run:
     arrays: Arrays
     settings: Mapping[str, Any]
     engine: VllmEngine
-    tolerances: Tolerances
 
     def results(self) -> Iterator[CaseResult]:
         """Every comparison, row by row."""
@@ -153,7 +143,7 @@ class _Run:
         for row in rows:
             yield from self._prompt_arrays(row)
             yield from self._logits(row)
-            if self.settings["forced_plan"] is None and not self.tolerances.teacher_forced:
+            if self.settings["forced_plan"] is None:
                 yield from self._greedy_tokens(row)
             pinned = self.engine._backbone.pin([row.reading_of(route=True)])
             try:
@@ -165,7 +155,6 @@ class _Run:
         if "x0_noise" in self.arrays:
             for row in rows:
                 yield from self._flow(row)
-        if "x0_noise" in self.arrays and not self.tolerances.teacher_forced:
             yield from check_predictions(
                 self.name,
                 self.arrays,
@@ -230,7 +219,7 @@ class _Run:
                 step = max(1, values.shape[-2] // recorded.shape[-2])  # every so many-th token of a long prompt
                 ours = values[..., ::step, :]
                 copies = recorded.shape[-2] // ours.shape[-2]  # one per sample
-                yield close(f"{self.name}/{key}", torch.cat([ours] * copies, -2), recorded, self.tolerances.hidden)
+                yield close(f"{self.name}/{key}", torch.cat([ours] * copies, -2), recorded, HIDDEN_TOLERANCE)
 
     def _logits(self, row: _Row) -> Iterator[CaseResult]:
         """Before the mask of `<i*>`, as they were recorded."""
@@ -240,10 +229,10 @@ class _Run:
         logits = torch.stack([self._next_logits(row, row.written[:step]) for step in range(steps)])
         recorded = self.arrays["logits_top_values"][row.index][:steps]
         ids = torch.from_numpy(self.arrays["logits_top_ids"][row.index][:steps]).long()
-        yield close(f"{self.name}/logits_top_ids/{row.index}", logits.gather(-1, ids), recorded, self.tolerances.hidden)
+        yield close(f"{self.name}/logits_top_ids/{row.index}", logits.gather(-1, ids), recorded, HIDDEN_TOLERANCE)
         if "logits_step0_every97" in self.arrays:
             first = self.arrays["logits_step0_every97"][row.index]
-            yield close(f"{self.name}/logits_step0_every97/{row.index}", logits[0, ::97], first, self.tolerances.hidden)
+            yield close(f"{self.name}/logits_step0_every97/{row.index}", logits[0, ::97], first, HIDDEN_TOLERANCE)
         if steps < self.arrays["logits_top_ids"].shape[1]:
             yield not_applicable(f"{self.name}/logits_top_ids/{row.index}/{steps}..", JUNK)
 
@@ -286,7 +275,7 @@ class _Run:
                 ours = cache[list(prefix.block_ids)].flatten(0, 1)[: prefix.length].transpose(0, 1).cpu()
                 ours = ours[:, max(first - row.padding, 0) :]
                 theirs = recorded[:, max(row.padding - first, 0) :][:, : ours.shape[1]]
-                yield close(f"{self.name}/{key_of(part, index)}/{row.index}", ours, theirs, self.tolerances.hidden)
+                yield close(f"{self.name}/{key_of(part, index)}/{row.index}", ours, theirs, HIDDEN_TOLERANCE)
         if row.padding + prefix.length < total:
             columns = f"{row.padding + prefix.length}..{total}"
             yield not_applicable(f"{self.name}/{kind}/{row.index}/columns {columns}", JUNK)
@@ -322,11 +311,9 @@ class _Run:
             hook.remove()
             for key, values in zip(("embeds", "last_hidden"), of_step0[0], strict=True):
                 recorded = self.arrays[f"expert_step0_{key}_{kind}"][index]
-                yield close(f"{name}/expert_step0_{key}_{kind}/{index}", values[0], recorded, self.tolerances.velocity)
+                yield close(f"{name}/expert_step0_{key}_{kind}/{index}", values[0], recorded, VELOCITY_TOLERANCE)
             recorded = self.arrays[f"velocities_{kind}"][:, index]
-            yield close(f"{name}/velocities_{kind}/{index}", torch.stack(ours), recorded, self.tolerances.velocity)
-        if self.tolerances.teacher_forced:
-            return
+            yield close(f"{name}/velocities_{kind}/{index}", torch.stack(ours), recorded, VELOCITY_TOLERANCE)
         noise = torch.from_numpy(self.arrays["x0_noise"][index : index + 1])
         noise = noise * self.settings["diffusion_kwargs"].get("temperature", 1.0)
         weight = 1.0 if alpha is None else alpha

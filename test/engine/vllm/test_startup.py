@@ -17,7 +17,6 @@ from inside_vllm import worker
 from tiny_checkpoint import drive
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
-from alpamayo_ros.engine.base import LoadOptions
 from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.vllm import kv_layout
 from alpamayo_ros.engine.vllm.engine import VllmEngine
@@ -29,17 +28,16 @@ SHORT = SamplingOptions(max_reasoning_tokens=4, seed=3)
 
 def test_sizes_follow_the_rig(checkpoint: Path) -> None:
     config = ModelConfig.load(checkpoint)
-    one, four = (Sizes.of(config, torch.float32, LoadOptions(max_cameras=n, max_samples=6)) for n in (1, 4))
+    one, four = (Sizes.of(config, torch.float32, cameras, 6, 0.0, 1) for cameras in (1, 4))
     assert (one.frames, four.frames) == (4, 16)
     assert four.batch_tokens >= four.frames * 16 + 4 * 16  # a tick's frames and the next one's, 16 tokens each
     assert four.sequence_tokens > four.frames * 16
     assert four.kv_bytes > one.kv_bytes
     # two ticks at least: 4 layers, 2 heads of 32, keys and values, four bytes
     assert four.kv_bytes >= 2 * four.sequence_tokens * 4 * 2 * 32 * 2 * 4
-    wanted = LoadOptions(max_cameras=4, max_samples=6)
-    assert Sizes.of(config, torch.float32, replace(wanted, tensor_parallel_size=2)).kv_bytes == four.kv_bytes // 2
-    assert Sizes.of(config, torch.bfloat16, wanted).kv_bytes == four.kv_bytes // 2
-    assert Sizes.of(config, torch.float32, replace(wanted, kv_cache_memory=0.5)).kv_bytes == GIB // 2
+    assert Sizes.of(config, torch.float32, 4, 6, 0.0, 2).kv_bytes == four.kv_bytes // 2
+    assert Sizes.of(config, torch.bfloat16, 4, 6, 0.0, 1).kv_bytes == four.kv_bytes // 2
+    assert Sizes.of(config, torch.float32, 4, 6, 0.5, 1).kv_bytes == GIB // 2
 
 
 def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:

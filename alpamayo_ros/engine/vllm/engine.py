@@ -103,12 +103,12 @@ class VllmEngine:
             EngineError: no vLLM, one of another version, no device, or too little memory.
         """
         wanted = LoadOptions(**options)
+        check_vllm()  # first: without it the checkpoint doesn't matter
         return cls.from_config(ModelConfig.load(checkpoint, wanted.base_model), checkpoint, wanted)
 
     @classmethod
     def from_config(cls, config: ModelConfig, name: str, wanted: LoadOptions) -> VllmEngine:
-        """The same for a config that was read before."""
-        version = check_vllm()
+        """The same for a config that was read before and a vLLM that was checked."""
         set_environment()
         where = check_device(wanted.device)
         kind = resolve_dtype(wanted.dtype, where)
@@ -142,7 +142,7 @@ class VllmEngine:
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
         )
-        logger.info("vLLM %s: %s", version, backbone.describe())
+        logger.info("%s: %s", name, backbone.describe())
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:

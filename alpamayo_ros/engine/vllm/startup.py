@@ -128,7 +128,7 @@ def start_vllm(
 
     from alpamayo_ros.engine.vllm.checkpoint_config import CONFIG_FORMAT, CheckpointConfigParser
     from alpamayo_ros.engine.vllm.plugin import register
-    from alpamayo_ros.engine.vllm.random_loader import LOAD_FORMAT
+    from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
 
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
@@ -140,7 +140,6 @@ def start_vllm(
     arguments: dict[str, Any] = {
         "model": str(config.folder),
         "config_format": CONFIG_FORMAT,
-        "load_format": "auto" if config.random_seed is None else LOAD_FORMAT,
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
@@ -163,6 +162,8 @@ def start_vllm(
             kv_role="kv_both",
         ),
     }
+    if config.random_seed is not None:
+        arguments |= {"load_format": LOAD_FORMAT, "model_loader_extra_config": {CONFIG: config}}
     if not eager:
         arguments["gpu_memory_utilization"] = _needed_share(parameters * dtype.itemsize // ranks, sizes)
         # decoding, for one sample and for several; vLLM takes the next larger size

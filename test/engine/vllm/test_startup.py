@@ -22,6 +22,8 @@ from alpamayo_ros.engine.vllm import kv_layout
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.startup import GIB, Sizes, check_ranks
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.tools.checkpoint_presets import PRESETS
+from alpamayo_ros.tools.make_checkpoint import make_checkpoint
 
 SHORT = SamplingOptions(max_reasoning_tokens=4, seed=3)
 
@@ -127,14 +129,17 @@ def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) ->
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_ranks_share_the_model_and_answer_alike(checkpoint: Path, engine: VllmEngine) -> None:
+def test_two_ranks_share_the_model_and_answer_alike(tmp_path: Path, engine: VllmEngine) -> None:
+    """From a checkpoint that has a seed in place of weight files; the weights are the same."""
+    shapes_only = tmp_path / "shapes"
+    make_checkpoint(PRESETS["tiny"], shapes_only, seed=0, shapes_only=True)
     options = replace(SHORT, num_samples=2, guidance_weight=1.5)
     said = run(
         f"""
         import json
         from alpamayo_ros.core.types import SamplingOptions
         engine = create_engine(
-            "vllm", {str(checkpoint)!r}, dtype="float32", max_samples=2, max_cameras=2, tensor_parallel_size=2
+            "vllm", {str(shapes_only)!r}, dtype="float32", max_samples=2, max_cameras=2, tensor_parallel_size=2
         )
         prediction = engine.predict(drive(navigation="Turn left in 30m"), {options!r})
         print("RESULT", json.dumps([prediction.reasoning_token_ids[0], prediction.xyz[:, -1, :2].tolist()]))

@@ -121,17 +121,22 @@ def start_vllm(
     Raises:
         EngineError: it can't start; the message says what to lower where memory is the reason.
     """
+    from vllm import ModelRegistry
     from vllm.config import KVTransferConfig
     from vllm.distributed.kv_transfer import has_kv_transfer_group
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from alpamayo_ros.engine.vllm.checkpoint_config import CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.checkpoint_config import ARCHITECTURE, CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.model import AlpamayoForConditionalGeneration
     from alpamayo_ros.engine.vllm.plugin import register
     from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
 
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
+    if ARCHITECTURE not in ModelRegistry.get_supported_archs():
+        # the class itself: vLLM imports one that it knows by name in a process of its own first, which takes seconds
+        ModelRegistry.register_model(ARCHITECTURE, AlpamayoForConditionalGeneration)
     register()
     CheckpointConfigParser.loaded = config
     eager = device.type == "cpu"

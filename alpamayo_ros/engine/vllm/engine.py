@@ -15,6 +15,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
+    AlpamayoError,
     BadImageError,
     ConfigurationError,
     EngineError,
@@ -345,5 +346,7 @@ def _vllm_faults(device: str) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         raise EngineError(str(error)) from error
-    except (RuntimeError, ValueError, AssertionError) as error:
-        raise EngineError(f"vLLM failed on {device}: {error}") from error
+    except AlpamayoError:
+        raise
+    except Exception as error:  # vLLM has many kinds
+        raise EngineError(f"vLLM failed on {device}: {type(error).__name__}: {error}") from error

@@ -64,6 +64,17 @@ def test_another_device_than_vllms_is_refused(engine: VllmEngine, checkpoint: Pa
 
 
 @pytest.mark.vllm
+def test_a_machine_without_a_device_for_this_vllm_is_named(
+    engine: VllmEngine, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM for CUDA says it where there is no GPU."""
+    platforms = pytest.importorskip("vllm.platforms")
+    monkeypatch.setattr(platforms, "current_platform", platforms.interface.UnspecifiedPlatform())
+    with pytest.raises(EngineError, match=r"vLLM finds no device that it was built for; check the NVIDIA driver"):
+        create_engine("vllm", str(checkpoint))
+
+
+@pytest.mark.vllm
 def test_a_layout_that_the_sentinel_does_not_confirm_is_refused(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,18 @@ class EngineSettings:
         0.0, "GiB of vLLM's KV cache on each device; 0: what two ticks need.", low=0, high=1024
     )
     tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
+    process: str = declare(
+        "auto",
+        "in_process: in the node's process; subprocess: in one of its own; auto: in its own for vllm, or with python.",
+        choices=("auto", "in_process", "subprocess"),
+    )
+    python: str = declare("", "Interpreter of the engine's own process; empty: the node's.")
+    hang_timeout: float = declare(
+        60.0,
+        "An engine process that takes longer for a tick is ended and started anew, s; 0: never.",
+        low=0,
+        high=3600,
+    )
 
 
 @dataclass(frozen=True)

@@ -241,4 +241,9 @@ def _contradictions(settings: Settings) -> list[str]:
         )
     if settings.sampling.reasoning == "given" and not settings.sampling.given_reasoning:
         problems.append("sampling.given_reasoning is '': sampling.reasoning given needs a text")
+    if settings.engine.process == "in_process" and settings.engine.python:
+        problems.append(
+            f"engine.python is {settings.engine.python!r}: engine.process in_process has no interpreter of its own; "
+            "let it be auto or subprocess"
+        )
     return problems

@@ -188,3 +188,7 @@ class BadImageError(AlpamayoError):
 
 class EngineError(AlpamayoError):
     """The engine can't start, or failed at a tick."""
+
+
+class EngineNotReadyError(EngineError):
+    """The engine is away for a while: its process is being started anew."""

@@ -44,9 +44,11 @@ class EngineInfo:
 
 @runtime_checkable
 class Engine(Protocol):
-    """A resident model."""
+    """A resident model. Frames' data are only there during a call: what is kept of them has to be copied."""
 
-    info: EngineInfo
+    @property
+    def info(self) -> EngineInfo:
+        """What it is."""
 
     def warm_up(self) -> None:
         """Compile, capture, allocate: nothing of this happens while driving."""
@@ -72,3 +74,26 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free everything. Idempotent."""
+
+
+@dataclass(frozen=True)
+class EngineHealth:
+    """How an engine that lives in a process of its own is now."""
+
+    ready: bool  # False: it is being started anew, or was given up
+    state: str  # in words
+    restarts: int = 0
+    pid: int = 0  # of its process; 0 when there is none that is ready
+    device_memory_bytes: int = 0  # that its process holds
+
+
+@runtime_checkable
+class SupervisedEngine(Engine, Protocol):
+    """An engine that can be away for a while, and that can be closed at any time, also while it is at work."""
+
+    @property
+    def health(self) -> EngineHealth:
+        """How it is now."""
+
+    def wait_until_ready(self) -> None:
+        """Return when a restart is over: it is ready, or was given up."""

@@ -4,33 +4,72 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.engine.base import Engine
 
 KINDS = ("transformers", "vllm", "null")
+PROCESSES = ("auto", "in_process", "subprocess")
 
 
-def create_engine(kind: str, checkpoint: str, **options: Any) -> Engine:
+def engine_by_settings(settings: Settings) -> Engine:
+    """The engine that the node's parameters ask for; `warm_up` is still to be called.
+
+    Raises:
+        EngineError, ConfigurationError: as `create_engine`.
+    """
+    engine = settings.engine
+    return create_engine(
+        engine.kind,
+        engine.checkpoint,
+        process=engine.process,
+        python=engine.python,
+        hang_timeout=engine.hang_timeout,
+        device=engine.device,
+        dtype=engine.dtype,
+        base_model=engine.base_model or None,
+        max_cameras=len(settings.cameras),
+        kv_cache_memory=engine.kv_cache_memory,
+        tensor_parallel_size=engine.tensor_parallel_size,
+    )
+
+
+def create_engine(
+    kind: str,
+    checkpoint: str,
+    *,
+    process: str = "auto",
+    python: str = "",
+    hang_timeout: float = 0.0,
+    **options: Any,
+) -> Engine:
     """Load an engine; `warm_up` is still to be called.
 
     Args:
         kind: "transformers", "vllm" or "null".
         checkpoint: folder or Hugging Face name; not looked at for "null".
+        process: "in_process"; "subprocess": in a process of its own; "auto": in its own for vllm or with `python`.
+        python: interpreter of that process; "": the one that runs this.
+        hang_timeout: s that a tick may take there before the process is ended and started anew; 0: for ever.
         options: fields of LoadOptions.
 
     Raises:
         EngineError: an unknown kind, or one that can't start here.
         ConfigurationError: a checkpoint that can't be used.
     """
+    if kind not in KINDS:
+        raise EngineError(f"engine.kind is {kind!r}; it has to be one of {', '.join(KINDS)}")
     ranks = options.get("tensor_parallel_size", 1)
     if kind != "vllm" and ranks != 1:
         raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")
+    if needs_process(kind, process, python):
+        from alpamayo_ros.engine.process.client import ProcessEngine
+
+        return ProcessEngine(kind, checkpoint, options, python, hang_timeout)
     if kind == "null":
         from alpamayo_ros.engine.null_engine import NullEngine
 
         return NullEngine()
-    if kind not in KINDS:
-        raise EngineError(f"engine.kind is {kind!r}; it has to be one of {', '.join(KINDS)}")
     if not checkpoint:
         raise EngineError(
             "engine.checkpoint is empty; give the folder of a checkpoint, or make a tiny one: "
@@ -48,3 +87,18 @@ def create_engine(kind: str, checkpoint: str, **options: Any) -> Engine:
             "safetensors huggingface_hub"
         ) from error
     return TransformersEngine.load(checkpoint, **options)
+
+
+def needs_process(kind: str, process: str, python: str) -> bool:
+    """Whether the engine gets a process of its own.
+
+    Raises:
+        ConfigurationError: an unknown `process`, or an interpreter for a process that there won't be.
+    """
+    if process not in PROCESSES:
+        raise ConfigurationError(f"engine.process is {process!r}; it has to be one of {', '.join(PROCESSES)}")
+    if process == "in_process" and python:
+        raise ConfigurationError(
+            f"engine.python is {python!r}, but engine.process is in_process: another interpreter needs subprocess"
+        )
+    return process == "subprocess" or (process == "auto" and (kind == "vllm" or bool(python)))

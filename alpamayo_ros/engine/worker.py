@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
     BadImageError,
+    EngineNotReadyError,
     Frame,
     Observation,
     Prediction,
@@ -193,6 +194,8 @@ class Worker:
         except BadImageError as error:
             skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
             return replace(skipped, bad_image=error)
+        except EngineNotReadyError as error:
+            return _skipped(job, SkipReason.ENGINE_NOT_READY, {"error": str(error)})
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})

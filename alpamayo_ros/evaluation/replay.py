@@ -21,13 +21,14 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import (
     BadImageError,
     EngineError,
+    EngineNotReadyError,
     Frame,
     Observation,
     Prediction,
     Skip,
     SkipReason,
 )
-from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.base import Engine, SupervisedEngine
 from alpamayo_ros.evaluation.bag import BagMessage
 from alpamayo_ros.evaluation.inputs import BagInputs
 
@@ -145,6 +146,8 @@ class Replay:
             frames=observation.frames.get(anchor, ()),
         )
         self._prepare_ms = 0.0
+        if isinstance(self._engine, SupervisedEngine):
+            self._engine.wait_until_ready()  # time doesn't count here: a restart costs one tick, not all that follow
         started = time.monotonic()
         try:
             prediction = self._engine.predict(observation, options)
@@ -152,6 +155,8 @@ class Replay:
             if error.serial is not None:
                 self.builder.mark_bad_image(error.serial, str(error))
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
+        except EngineNotReadyError as error:  # given up
+            return replace(tick, skip=_skip(SkipReason.ENGINE_NOT_READY, observation, str(error)))
         except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
             self._drafts = ()  # they may be what it stumbled over
             unforeseen = not isinstance(error, EngineError)

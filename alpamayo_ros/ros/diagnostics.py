@@ -61,7 +61,11 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         "trained": info.trained,
         "gpu_memory_bytes": report.gpu_memory_bytes,
         "busy_for_s": report.tick.busy_for,
+        "restarts": report.engine_restarts,
+        "process_id": report.engine_pid,
     }
+    if not report.engine_ready:
+        return _status("engine", ERROR, report.engine_state, values)
     skip = report.tick.skip
     if skip is not None and skip.reason in (
         SkipReason.ENGINE_ERROR,

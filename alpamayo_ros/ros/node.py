@@ -27,8 +27,8 @@ from std_srvs.srv import SetBool, Trigger
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Skip, SkipReason
-from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.base import Engine, SupervisedEngine
+from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
@@ -50,7 +50,8 @@ Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 HEARTBEAT = 1.0  # s
 POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
-STOP_TIMEOUT = 60.0  # s that a deactivation waits for the engine's present work
+STOP_TIMEOUT = 60.0  # s that a cleanup waits for the engine's present work
+KILL_TIMEOUT = 1.0  # s that it waits before it ends an engine's own process
 ASK_TIMEOUT = 60.0  # s
 SAVE_TIMEOUT = 30.0  # s
 
@@ -88,7 +89,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self.destroy_node()
             raise
         LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
-        self._make_engine = make_engine or _engine_by_settings
+        self._make_engine = make_engine or engine_by_settings
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
         service_group = MutuallyExclusiveCallbackGroup()
@@ -213,6 +214,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         configured, self._configured = self._configured, None
         if configured is None:
             return
+        if isinstance(configured.engine, SupervisedEngine) and not configured.drive.stop(KILL_TIMEOUT):
+            configured.engine.close()  # which ends its tick
         if not configured.drive.stop(STOP_TIMEOUT):
             raise TimeoutError(f"the engine is still at its tick after {STOP_TIMEOUT:g} s and can't be closed")
         configured.engine.close()
@@ -323,20 +326,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         response.success = True
         response.stamp = time_message(t0_ns)
         return response
-
-
-def _engine_by_settings(settings: Settings) -> Engine:
-    engine = settings.engine
-    return create_engine(
-        engine.kind,
-        engine.checkpoint,
-        device=engine.device,
-        dtype=engine.dtype,
-        base_model=engine.base_model or None,
-        max_cameras=len(settings.cameras),
-        kv_cache_memory=engine.kv_cache_memory,
-        tensor_parallel_size=engine.tensor_parallel_size,
-    )
 
 
 def main(argv: list[str] | None = None) -> int:

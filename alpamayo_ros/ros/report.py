@@ -71,8 +71,11 @@ class NodeReport:
     now_ns: int  # by the node's clock
     lifecycle_state: str
     engine: EngineInfo | None
+    engine_ready: bool  # False with an engine: its process is being started anew
     engine_state: str  # in words: what it is doing, or why it isn't there
     engine_failed: bool
+    engine_restarts: int  # of its process
+    engine_pid: int  # of its process; 0 when it has none of its own
     sim_time: bool
     clock_stopped_for: float  # s of steady time; 0 when it runs
     clock_jumps: int

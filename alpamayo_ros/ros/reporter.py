@@ -9,7 +9,8 @@ from rclpy.node import Node
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import CameraSettings, Settings
 from alpamayo_ros.core.types import Skip, SkipReason
-from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.base import Engine, EngineHealth, SupervisedEngine
+from alpamayo_ros.engine.device_memory import device_memory_bytes
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.drive import Drive, Intake
@@ -69,13 +70,17 @@ class Reporter:
         """The state of things now."""
         now_ns = int(self._node.get_clock().now().nanoseconds)
         intake = configured.drive.intake() if configured else Intake()
+        health = _health(configured.engine) if configured else EngineHealth(ready=False, state=self.engine_state)
         return NodeReport(
             name=self._node.get_fully_qualified_name(),
             now_ns=now_ns,
             lifecycle_state=lifecycle_state,
             engine=configured.engine.info if configured else None,
-            engine_state="ready" if configured else self.engine_state,
+            engine_ready=health.ready,
+            engine_state=health.state,
             engine_failed=self.engine_failed,
+            engine_restarts=health.restarts,
+            engine_pid=health.pid,
             sim_time=self._clock_watch.sim_time,
             clock_stopped_for=self._clock_watch.stopped_for,
             clock_jumps=self._clock_watch.jumps,
@@ -84,7 +89,7 @@ class Reporter:
             max_result_age=settings.timing.max_result_age,
             epoch=intake.epoch,
             enabled=configured is None or configured.drive.is_enabled,
-            gpu_memory_bytes=_gpu_memory_bytes(configured),
+            gpu_memory_bytes=health.device_memory_bytes,
             navigation=intake.navigation,
             navigation_age=intake.navigation_age,
             cameras=tuple(self._camera(camera, configured, intake) for camera in settings.cameras),
@@ -132,10 +137,7 @@ class Reporter:
         )
 
 
-def _gpu_memory_bytes(configured: Configured | None) -> int:
-    """Device memory that this process holds in torch."""
-    if configured is None or not configured.engine.info.device.startswith("cuda"):
-        return 0
-    import torch  # an engine on cuda has loaded it
-
-    return int(torch.cuda.memory_reserved())
+def _health(engine: Engine) -> EngineHealth:
+    if isinstance(engine, SupervisedEngine):
+        return engine.health
+    return EngineHealth(ready=True, state="ready", device_memory_bytes=device_memory_bytes(engine.info.device))

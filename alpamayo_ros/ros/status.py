@@ -11,7 +11,7 @@ from alpamayo_ros.ros.report import CameraReport, NodeReport
 
 def status_message(report: NodeReport) -> InferenceStatus:
     """A report as InferenceStatus."""
-    tick, engine = report.tick, report.engine
+    tick, engine = report.tick, report.engine if report.engine_ready else None
     return InferenceStatus(
         header=header_message(tick.t0_ns or report.now_ns, ""),
         ok=tick.ok,
@@ -19,7 +19,7 @@ def status_message(report: NodeReport) -> InferenceStatus:
         detail="" if tick.skip is None else json.dumps(dict(tick.skip.numbers), default=str),
         lifecycle_state=report.lifecycle_state,
         engine=report.engine_state if engine is None else f"{engine.engine} on {engine.device}: {engine.model}",
-        trained=engine is not None and engine.trained,
+        trained=report.engine is not None and report.engine.trained,
         stages=list(tick.stages_ms),
         stage_ms=[float(ms) for ms in tick.stages_ms.values()],
         age_at_publication=tick.age_at_publication,

@@ -199,6 +199,18 @@ def bench_engine(ticks: int) -> None:
         )
 
 
+def bench_engine_process(ticks: int) -> None:
+    """What a process of its own adds to a prediction."""
+    from alpamayo_ros.tools.bench_process import bench_process
+    from alpamayo_ros.tools.make_checkpoint import main as make_checkpoint
+
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = Path(scratch) / "tiny"
+        with contextlib.redirect_stdout(sys.stderr):
+            make_checkpoint(["--preset", "tiny", "--out", str(checkpoint)])
+        bench_process(report, ticks, list(CAMERAS.values()), str(checkpoint))
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     import psutil
@@ -254,14 +266,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30.0, help="under load")
     parser.add_argument("--ticks", type=int, default=20, help="of the engine")
-    parser.add_argument("--only", choices=["node", "engine"], help="one part alone")
+    parser.add_argument("--only", choices=["node", "engine", "process"], help="one part alone")
     options = parser.parse_args(arguments)
     os.environ.setdefault("FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA")
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    if options.only != "engine":
+    if options.only in (None, "node"):
         bench_node(options.seconds)
-    if options.only != "node":
+    if options.only in (None, "engine"):
         bench_engine(options.ticks)
+    if options.only in (None, "process"):
+        bench_engine_process(options.ticks)
     return 0
 
 

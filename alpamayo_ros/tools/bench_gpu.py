@@ -221,7 +221,13 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
     samples = max(CASES[name].options.num_samples for name in options.cases)
     started = time.perf_counter()
     engine = create_engine(
-        options.engine, checkpoint, dtype=options.dtype, device="cuda", max_cameras=len(CAMERAS), max_samples=samples
+        options.engine,
+        checkpoint,
+        process="in_process",
+        dtype=options.dtype,
+        device="cuda",
+        max_cameras=len(CAMERAS),
+        max_samples=samples,
     )
     loaded = time.perf_counter()
     engine.warm_up()

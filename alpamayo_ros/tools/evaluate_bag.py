@@ -15,7 +15,7 @@ from typing import Any
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
@@ -91,16 +91,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _engine(settings: Settings) -> Engine:
     wanted = settings.engine
     print(f"loading the {wanted.kind} engine {wanted.checkpoint}".rstrip(), file=sys.stderr)
-    engine = create_engine(
-        wanted.kind,
-        wanted.checkpoint,
-        device=wanted.device,
-        dtype=wanted.dtype,
-        base_model=wanted.base_model or None,
-        max_cameras=len(settings.cameras),
-        kv_cache_memory=wanted.kv_cache_memory,
-        tensor_parallel_size=wanted.tensor_parallel_size,
-    )
+    engine = engine_by_settings(settings)
     check_engine(engine, settings)
     engine.warm_up()
     return engine

@@ -19,7 +19,7 @@ from typing import Any
 from alpamayo_ros.core.settings import Settings, parse_settings
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.tick_comparison import compare, run_again
 from alpamayo_ros.engine.tick_file import RecordedTick, TickFile, read_ticks
 from alpamayo_ros.evaluation.rig import parameter_argument
@@ -112,14 +112,7 @@ def _settings(content: TickFile, options: argparse.Namespace) -> Settings:
 def _engine(settings: Settings) -> Engine:
     wanted = settings.engine
     print(f"loading the {wanted.kind} engine {wanted.checkpoint}".rstrip(), file=sys.stderr)
-    engine = create_engine(
-        wanted.kind,
-        wanted.checkpoint,
-        device=wanted.device,
-        dtype=wanted.dtype,
-        base_model=wanted.base_model or None,
-        max_cameras=len(settings.cameras),
-    )
+    engine = engine_by_settings(settings)
     engine.warm_up()
     return engine
 

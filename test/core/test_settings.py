@@ -111,6 +111,16 @@ def test_without_front_wide_the_required_camera_of_lowest_index_leads():
     assert parse_settings(flat).anchor == "rear_left"
 
 
+def test_an_interpreter_for_a_process_that_there_will_not_be_is_refused():
+    python = {**FRONT, "engine.python": "/opt/engine/bin/python"}
+    assert any(
+        line.startswith("engine.python is '/opt/engine/bin/python'")
+        for line in problems({**python, "engine.process": "in_process"})
+    )
+    for process in ("auto", "subprocess"):
+        parse_settings({**python, "engine.process": process})
+
+
 def test_settings_survive_the_way_through_flat_parameters():
     flat = {**FRONT, "cameras.tele.topic": "/t", "cameras.tele.index": 6, "sampling.top_p": 0.5, "publish_tf": True}
     settings = parse_settings(flat)

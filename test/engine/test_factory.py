@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from alpamayo_ros.core.types import ConfigurationError, EngineError
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.factory import create_engine, needs_process
 from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.engine.process.client import ProcessEngine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 
 
@@ -24,6 +25,45 @@ def test_constants_are_rounded_as_nvidias_runtime_rounds_them_unless_asked_not_t
     assert exact._model.action_space.config.accel_std == 0.6810426736454882  # type: ignore[attr-defined]
     assert rounded._model.network.action_in_proj.frequencies[1] == 1.671875  # type: ignore[attr-defined]
     assert exact._model.network.action_in_proj.frequencies[1] == pytest.approx(1.6681, abs=1e-4)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "process", "python", "own"),
+    [
+        ("transformers", "auto", "", False),
+        ("null", "auto", "", False),
+        ("vllm", "auto", "", True),
+        ("null", "auto", "/opt/engine/bin/python", True),
+        ("vllm", "in_process", "", False),
+        ("transformers", "subprocess", "", True),
+    ],
+)
+def test_an_engine_gets_a_process_of_its_own_when_asked_to_or_when_it_should(
+    kind: str, process: str, python: str, own: bool
+) -> None:
+    assert needs_process(kind, process, python) == own
+
+
+def test_an_engine_in_a_process_of_its_own_takes_the_same_arguments(checkpoint: Path) -> None:
+    engine = create_engine("transformers", str(checkpoint), device="cpu", max_samples=3, process="subprocess")
+    try:
+        assert isinstance(engine, ProcessEngine)
+        assert (engine.info.device, engine.info.max_samples, engine.info.max_cameras) == ("cpu", 3, 7)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"process": "thread"}, "engine.process is 'thread'; it has to be one of auto, in_process, subprocess"),
+        ({"process": "in_process", "python": "/bin/python"}, "engine.python is '/bin/python', but"),
+    ],
+)
+def test_a_process_that_cannot_be_is_an_error(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        create_engine("null", "", **arguments)  # type: ignore[arg-type]
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scenes import observation
 
-from alpamayo_ros.core.types import BadImageError, Frame, SamplingOptions, SkipReason
+from alpamayo_ros.core.types import BadImageError, EngineNotReadyError, Frame, SamplingOptions, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.engine.worker import Worker
 
@@ -94,6 +94,7 @@ def test_the_latest_observation_wins_and_the_replaced_one_is_reported_as_engine_
         (RuntimeError("CUDA out of memory"), SkipReason.ENGINE_ERROR),
         (MemoryError("no memory"), SkipReason.ENGINE_ERROR),
         (BadImageError("camera 1, serial 7: the data are empty"), SkipReason.BAD_IMAGE),
+        (EngineNotReadyError("the engine process 7 was killed"), SkipReason.ENGINE_NOT_READY),
     ],
 )
 def test_an_engine_that_raises_is_named_and_the_next_tick_works(start, error, reason):

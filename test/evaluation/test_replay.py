@@ -1,5 +1,7 @@
 """Offline ticks are those that the node would have started: with what had arrived by then, and nothing else."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +21,9 @@ from alpamayo_ros.core.types import (
     SamplingOptions,
     SkipReason,
 )
+from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.engine.process.client import ProcessEngine
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.replay import Replay, Tick
@@ -202,6 +206,24 @@ class TestSkips:
         assert failed.skip is not None
         assert str(error) in str(failed.skip.numbers)
         assert len(good(found)) == len(calls) - 1 > 2
+
+    def test_an_engine_process_that_dies_costs_its_tick_alone(self, tmp_path: Path) -> None:
+        bag = write_bag(tmp_path / "bag", record(straight(10.0), 4))
+        engine = create_engine("null", "", process="subprocess")
+        assert isinstance(engine, ProcessEngine)
+        first, found = engine.health.pid, list[Tick]()
+        try:
+            with opened(bag, rig()) as inputs:
+                for tick in Replay(inputs, rig(), engine):
+                    found.append(tick)
+                    if len(good(found)) == 2 and engine.health.pid == first:
+                        os.kill(first, signal.SIGKILL)
+            assert engine.health.restarts == 1
+        finally:
+            engine.close()
+        lost = {SkipReason.ENGINE_ERROR, SkipReason.ENGINE_NOT_READY}
+        assert sum(tick.skip is not None and tick.skip.reason in lost for tick in found) <= 1
+        assert len(good(found)) >= len(good(ticks(bag, rig()))) - 1 > 2
 
     def test_a_prediction_that_can_not_be_is_bad_output(self, tmp_path: Path) -> None:
         found = ticks(write_bag(tmp_path / "bag", record(straight(10.0), 3)), rig(), Broken())

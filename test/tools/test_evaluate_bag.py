@@ -102,12 +102,12 @@ class TestADriveAlongACircle:
         files = sorted(file.name for file in (tmp_path / "results" / "out").iterdir())
         assert files == ["report.json", "result_bag", "tick.png", "ticks.jsonl"]
 
-    def test_the_same_seed_gives_the_same_ticks(self, tmp_path: Path, bag: Path, rig: Path) -> None:
+    def test_the_same_seed_gives_the_same_ticks_in_whatever_process(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         lines = []
-        for name in ("a", "b"):
-            assert run(bag, rig, tmp_path / name) == 0
-            lines.append([{**tick, "timings_ms": None} for tick in read(tmp_path / name)[1]])
-        assert lines[0] == lines[1]
+        for process in ("in_process", "auto", "subprocess"):
+            assert run(bag, rig, tmp_path / process, "-p", f"engine.process:={process}") == 0
+            lines.append([{**tick, "timings_ms": None} for tick in read(tmp_path / process)[1]])
+        assert lines[0] == lines[1] == lines[2]
         assert run(bag, rig, tmp_path / "c", "--seed", "5") == 0
         assert [tick["seed"] for tick in read(tmp_path / "c")[1]] != [tick["seed"] for tick in lines[0]]
 

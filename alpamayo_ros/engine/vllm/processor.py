@@ -84,7 +84,9 @@ class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
             mm_data_items=self.info.parse_mm_data(data, validate=False),
         )
 
-    def get_dummy_processor_inputs(self, seq_len: int, mm_counts: Mapping[str, int], *_: Any) -> ProcessorInputs:
+    def get_dummy_processor_inputs(
+        self, seq_len: int, mm_counts: Mapping[str, int], *_: Any, **__: Any
+    ) -> ProcessorInputs:
         """Where older versions ask."""
         return self.processor_inputs(seq_len, mm_counts)
 
@@ -94,7 +96,7 @@ class AlpamayoMultiModalProcessor(BaseMultiModalProcessor[AlpamayoProcessingInfo
 
     requires_tokenizer = False
 
-    def get_dummy_inputs(self, seq_len: int, mm_counts: Mapping[str, int], *_: Any) -> ProcessorInputs:
+    def get_dummy_inputs(self, seq_len: int, mm_counts: Mapping[str, int], *_: Any, **__: Any) -> ProcessorInputs:
         """Where newer versions ask."""
         return self.dummy_inputs.processor_inputs(seq_len, mm_counts)
 

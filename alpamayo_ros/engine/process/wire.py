@@ -1,0 +1,250 @@
+"""What crosses between the node and its engine process: typed, versioned messages as bytes. Nothing here runs code.
+
+A message is one line of JSON and, after it, the bytes of its arrays. In the JSON an object has one key, which says what
+it is: a class of `TYPES` with its fields, a "map" with its pairs, an "array" with type, shape and place, or the "slot"
+in shared memory where a frame's data lie. Floats are exact, NaN included; every sequence arrives as a tuple.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpamayo_ros.core.types import EgoPose, EngineError, Frame, Observation, Prediction, SamplingOptions, Timings
+from alpamayo_ros.engine.base import EngineInfo
+
+VERSION = 1  # raised by every change that an older other side would misread
+
+
+class WireError(EngineError):
+    """Bytes that are no message of this version."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a frame's bytes lie in the shared memory."""
+
+    offset: int
+    size: int  # bytes
+
+
+# To the engine process
+
+
+@dataclass(frozen=True)
+class Load:
+    """Make the engine. Answered with its EngineInfo."""
+
+    kind: str
+    checkpoint: str
+    options: Mapping[str, Any]  # of `create_engine`
+    log_level: int
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Warm it up. Answered with nothing."""
+
+
+@dataclass(frozen=True)
+class NewMemory:
+    """From now on, slots are in the shared memory whose descriptor follows. Not answered."""
+
+    size: int  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """Decode and encode these frames early. Answered with nothing."""
+
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True, eq=False)
+class Predict:
+    """Predict these ticks. Answered with their predictions."""
+
+    observations: Sequence[Observation]
+    options: Sequence[SamplingOptions]
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """Answer a question. Answered with a text."""
+
+    observation: Observation
+    question: str
+    options: SamplingOptions
+
+
+# From the engine process
+
+
+@dataclass(frozen=True)
+class Hello:
+    """It runs: the first message, before anything that takes long is imported."""
+
+    python: str  # its version
+
+
+@dataclass(frozen=True)
+class Beat:
+    """It lives."""
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """Something was logged there."""
+
+    logger: str
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A request was served."""
+
+    value: Any = None
+    engine_ms: float = 0.0  # inside the engine
+    device_memory_bytes: int = 0  # that it holds now
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request could not be served."""
+
+    error: str  # the exception's class, by name
+    text: str
+    serial: int | None = None  # of the frame that can't be decoded
+
+
+TYPES: Mapping[str, type] = {
+    each.__name__: each
+    for each in (
+        *(Load, WarmUp, NewMemory, Prepare, Predict, Ask),
+        *(Hello, Beat, LogLine, Answer, Failure),
+        *(EgoPose, EngineInfo, Frame, Observation, Prediction, SamplingOptions, Timings),
+    )
+}
+NUMBERS = "biuf"  # kinds of NumPy types that may cross
+
+
+def encode(message: Any, slots: Mapping[int, Slot] | None = None) -> bytes:
+    """A message as bytes.
+
+    Args:
+        message: of one of TYPES.
+        slots: for every frame in it, by serial: where its data lie.
+
+    Raises:
+        WireError: something in it can't cross.
+    """
+    arrays: list[bytes] = []
+    plain = _Plain(slots or {}, arrays).of(message)
+    return b"".join([json.dumps([VERSION, plain], separators=(",", ":")).encode(), b"\n", *arrays])
+
+
+def decode(data: bytes, lend: Callable[[Slot], memoryview] | None = None) -> Any:
+    """The message in these bytes.
+
+    Args:
+        data: as `encode` gave them.
+        lend: gives the bytes in a slot of the shared memory.
+
+    Raises:
+        WireError: they are none of this version.
+    """
+    line, _, arrays = data.partition(b"\n")
+    try:
+        version, plain = json.loads(line)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WireError(f"a message of the engine process can't be read: {error}: {line[:80]!r}") from error
+    if version != VERSION:
+        raise WireError(
+            f"the engine process speaks version {version} of the protocol, and this is version {VERSION}; "
+            "was alpamayo_ros changed while the node ran? Start it again"
+        )
+    try:
+        return _Objects(arrays, lend).of(plain)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise WireError(f"a message of the engine process has a wrong form: {type(error).__name__}: {error}") from error
+
+
+class _Plain:
+    """Objects to what JSON knows."""
+
+    def __init__(self, slots: Mapping[int, Slot], arrays: list[bytes]) -> None:
+        self._slots = slots
+        self._arrays = arrays
+        self._end = 0
+
+    def of(self, value: Any) -> Any:
+        kind = type(value)
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        if TYPES.get(kind.__name__) is kind:
+            return {kind.__name__: self._fields(value)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._array(value)}
+        if isinstance(value, np.bool_ | np.integer | np.floating):
+            return value.item()
+        if isinstance(value, Mapping):
+            return {"map": [[self.of(key), self.of(each)] for key, each in value.items()]}
+        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+            return [self.of(each) for each in value]
+        raise WireError(f"a {kind.__name__} can't cross to or from the engine process")
+
+    def _fields(self, value: Any) -> Any:
+        if isinstance(value, Frame):
+            slot = self._slots[value.serial]
+            return [self._plain({**vars(value), "data": None}), slot.offset, slot.size]
+        return self._plain(vars(value))
+
+    def _plain(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.of(each) for name, each in content.items()}
+
+    def _array(self, array: np.ndarray[Any, Any]) -> list[Any]:
+        if array.dtype.kind not in NUMBERS:
+            raise WireError(f"an array of {array.dtype} can't cross to or from the engine process")
+        self._arrays.append(array.tobytes())
+        start, self._end = self._end, self._end + array.nbytes
+        return [array.dtype.str, list(array.shape), start]
+
+
+class _Objects:
+    """What JSON knows to objects."""
+
+    def __init__(self, arrays: bytes, lend: Callable[[Slot], memoryview] | None) -> None:
+        self._arrays = arrays
+        self._lend = lend
+
+    def of(self, plain: Any) -> Any:
+        if isinstance(plain, list):
+            return tuple(self.of(each) for each in plain)
+        if not isinstance(plain, dict):
+            return plain
+        ((name, content),) = plain.items()
+        if name == "array":
+            return self._array(*content)
+        if name == "map":
+            return {self.of(key): self.of(value) for key, value in content}
+        if name == "Frame":
+            return self._frame(*content)
+        return TYPES[name](**{key: self.of(value) for key, value in content.items()})
+
+    def _array(self, dtype: str, shape: list[int], start: int) -> np.ndarray[Any, Any]:
+        kind = np.dtype(dtype)
+        if kind.kind not in NUMBERS:
+            raise ValueError(f"an array of {kind}")
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._arrays, kind, count, start).reshape(shape).copy()
+
+    def _frame(self, content: dict[str, Any], offset: int, size: int) -> Frame:
+        if self._lend is None:
+            raise ValueError("a frame, where none can be")
+        return Frame(**{**content, "data": self._lend(Slot(offset, size))})

@@ -42,6 +42,12 @@ def test_sizes_follow_the_rig(checkpoint: Path) -> None:
     assert Sizes.of(config, torch.float32, 4, 6, 0.5, 1).kv_bytes == GIB // 2
 
 
+def test_a_cache_too_small_for_one_sequence_is_refused(checkpoint: Path) -> None:
+    config = ModelConfig.load(checkpoint)
+    with pytest.raises(EngineError, match=r"kv_cache_memory is 0.001 GiB; with 4 cameras .* tokens and needs 0.00366"):
+        Sizes.of(config, torch.float32, 4, 6, 0.001, 1)
+
+
 def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:
     geometry = ModelConfig.load(checkpoint).expert
     check_ranks(geometry, 2)

@@ -124,11 +124,11 @@ def test_a_process_that_was_stopped_for_a_moment_goes_on(start: Start, monkeypat
 
 
 def test_a_prediction_that_takes_for_ever_is_ended_after_the_hang_timeout(tiny: Start) -> None:
-    engine = tiny(hang_timeout=2.0)
+    engine = tiny(hang_timeout=6.0)
     started = time.monotonic()
-    with pytest.raises(EngineError, match=r"hangs: it is not done after 2 s \(engine.hang_timeout\), while predicting"):
+    with pytest.raises(EngineError, match=r"hangs: it is not done after 6 s \(engine.hang_timeout\), while predicting"):
         engine.predict(drive(), ENDLESS)
-    assert time.monotonic() - started >= 2
+    assert time.monotonic() - started >= 6
     engine.wait_until_ready()
     assert engine.predict(drive(), OPTIONS).num_samples == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -130,6 +131,7 @@ def test_a_prediction_that_takes_for_ever_is_ended_after_the_hang_timeout(tiny: 
         engine.predict(drive(), ENDLESS)
     assert time.monotonic() - started >= 2
     engine.wait_until_ready()
+    engine._limit = math.inf  # on a busy machine any prediction may take 2 s
     assert engine.predict(drive(), OPTIONS).num_samples == 1
 
 

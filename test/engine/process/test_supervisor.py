@@ -169,6 +169,18 @@ def test_restarts_are_bounded_and_counted_and_the_last_reason_stays(
     assert [record.levelno for record in attempts] == [logging.ERROR] * 3
 
 
+def test_a_fault_of_the_supervision_itself_is_an_error_and_leaves_nobody_waiting(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("no such thing")
+
+    caplog.set_level(logging.INFO, "alpamayo_ros")
+    monkeypatch.setattr(supervisor, "_log", broken)
+    with pytest.raises(EngineError, match="watching the engine process failed: RuntimeError: no such thing"):
+        start()
+
+
 def test_closing_ends_a_prediction_under_way_and_doesnt_wait_for_it(tiny: Start) -> None:
     engine = tiny()
     pid = engine.health.pid

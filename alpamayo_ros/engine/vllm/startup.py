@@ -121,17 +121,22 @@ def start_vllm(
     Raises:
         EngineError: it can't start; the message says what to lower where memory is the reason.
     """
+    from vllm import ModelRegistry
     from vllm.config import KVTransferConfig
     from vllm.distributed.kv_transfer import has_kv_transfer_group
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from alpamayo_ros.engine.vllm.checkpoint_config import CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.checkpoint_config import ARCHITECTURE, CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.model import AlpamayoForConditionalGeneration
     from alpamayo_ros.engine.vllm.plugin import register
-    from alpamayo_ros.engine.vllm.random_loader import LOAD_FORMAT
+    from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
 
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
+    if ARCHITECTURE not in ModelRegistry.get_supported_archs():
+        # the class itself: vLLM imports one that it knows by name in a process of its own first, which takes seconds
+        ModelRegistry.register_model(ARCHITECTURE, AlpamayoForConditionalGeneration)
     register()
     CheckpointConfigParser.loaded = config
     eager = device.type == "cpu"
@@ -140,7 +145,6 @@ def start_vllm(
     arguments: dict[str, Any] = {
         "model": str(config.folder),
         "config_format": CONFIG_FORMAT,
-        "load_format": "auto" if config.random_seed is None else LOAD_FORMAT,
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
@@ -163,6 +167,8 @@ def start_vllm(
             kv_role="kv_both",
         ),
     }
+    if config.random_seed is not None:
+        arguments |= {"load_format": LOAD_FORMAT, "model_loader_extra_config": {CONFIG: config}}
     if not eager:
         arguments["gpu_memory_utilization"] = _needed_share(parameters * dtype.itemsize // ranks, sizes)
         # decoding, for one sample and for several; vLLM takes the next larger size

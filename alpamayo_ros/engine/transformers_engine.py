@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from alpamayo_ros.core.types import (
     Observation,
     Prediction,
     SamplingOptions,
-    Timings,
 )
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_device, resolve_dtype
@@ -30,27 +29,19 @@ from alpamayo_ros.engine.options import check_options
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, write
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.engine.ticks import Reasoned, Tick, group, prediction_of, rows_of
+from alpamayo_ros.model.action_space import Trajectory
 from alpamayo_ros.model.alpamayo import AlpamayoModel
-from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
+from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 
+Result = TypeVar("Result")
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
 CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
-
-
-@dataclass(frozen=True, eq=False)
-class Reasoned:
-    """A prompt with the reasoning after it, in the cache."""
-
-    prompt: Prompt
-    batch: PromptBatch
-    cache: KVCache
-    texts: tuple[Text, ...]  # one per row of the cache
-    drafts_accepted: int = 0
 
 
 class TransformersEngine:
@@ -133,9 +124,22 @@ class TransformersEngine:
     def predict_batch(
         self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
     ) -> list[Prediction]:
-        """Predict several ticks, one after the other."""
+        """Predict several ticks; those whose options differ by the seed alone are read and written side by side.
+
+        Side by side drafts aren't used, a deadline is that of all, and each tick is said to have taken its share.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`, for all ticks if for one.
+        """
         self._check_open()
-        return [self._guarded(self._predict, *each) for each in zip(observations, options, strict=True)]
+        pairs = list(zip(observations, options, strict=True))
+        for observation, its in pairs:
+            check_options(its, observation, self.info, self._model.vocabulary)
+        predictions: dict[int, Prediction] = {}
+        for places in group(options, self.info.max_samples):
+            done = self._guarded(self._predict, [pairs[place] for place in places])
+            predictions.update(zip(places, done, strict=True))
+        return [predictions[place] for place in range(len(pairs))]
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
         """Answer a question about the scene in words.
@@ -144,7 +148,9 @@ class TransformersEngine:
             BadImageError, EngineError: as in `predict`.
         """
         self._check_open()
-        return self._guarded(self._ask, observation, replace(options, num_samples=1), question)
+        options = replace(options, num_samples=1)
+        check_options(options, observation, self.info, self._model.vocabulary)
+        return self._guarded(self._ask, observation, options, question)
 
     def close(self) -> None:
         """Free the weights and all that was kept."""
@@ -157,43 +163,42 @@ class TransformersEngine:
                 torch.cuda.empty_cache()
 
     @torch.inference_mode()
-    def _predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
+    def _predict(self, pairs: Sequence[tuple[Observation, SamplingOptions]]) -> list[Prediction]:
+        """Predict ticks whose options are alike."""
         clock = StageClock(self._model.device)
-        fresh = len(self._frames.missing(_frames_of(observation)))
-        features = self._encode(observation, clock)
-        reasoned = self._reason(observation, options, features, clock)
+        ticks = [self._tick(observation, options, clock) for observation, options in pairs]
+        reasoned = self._reason(ticks, clock)
         with clock.stage("expert"):
-            actions = self._denoise(reasoned, options)
+            actions = self._denoise(ticks, reasoned)
         with clock.stage("trajectory"):
-            history_xyz = torch.from_numpy(np.array(observation.history_xyz))
-            history_rotation = torch.from_numpy(np.array(observation.history_rotation))
-            trajectory = self._model.action_space.actions_to_trajectory(
-                actions.cpu().double(),
-                history_xyz.expand(options.num_samples, -1, -1),
-                history_rotation.expand(options.num_samples, -1, -1, -1),
-            )
+            paths = [self._drive(tick, its) for tick, its in zip(ticks, actions.chunk(len(ticks)), strict=True)]
             vocabulary = self._model.vocabulary
             before = [vocabulary.reasoning_start]
-            reasoning = [vocabulary.text_between(before + text.token_ids, "cot") for text in reasoned.texts]
-        copies = options.num_samples // len(reasoned.texts)
-        return Prediction(
-            xyz=trajectory.xyz.numpy(),
-            rotation=trajectory.rotation.numpy(),
-            actions=trajectory.actions.numpy(),
-            speed=trajectory.speed.numpy(),
-            reasoning=tuple(reasoning) * copies,
-            reasoning_token_ids=tuple(tuple(text.token_ids) for text in reasoned.texts) * copies,
-            finish_reasons=tuple(text.finish_reason for text in reasoned.texts) * copies,
-            seed=options.seed,
-            drafts_accepted=reasoned.drafts_accepted,
-            timings=Timings(
-                stages_ms=clock.stages_ms,
-                frames_encoded=fresh,
-                frames_reused=len(features) - fresh,
-                reasoning_tokens=max(len(text.token_ids) for text in reasoned.texts) - reasoned.drafts_accepted
-                if options.reasoning in ("shared", "independent")
-                else 0,
-            ),
+            words = [vocabulary.text_between(before + text.token_ids, "cot") for text in reasoned.texts]
+        share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
+        rows = len(reasoned.texts) // len(ticks)
+        predictions = []
+        for index, (tick, path) in enumerate(zip(ticks, paths, strict=True)):
+            own = slice(index * rows, (index + 1) * rows)
+            predictions.append(
+                prediction_of(tick, path, reasoned.texts[own], words[own], reasoned.drafts_accepted, share)
+            )
+        return predictions
+
+    def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
+        fresh = len(self._frames.missing(_frames_of(observation)))
+        features = self._encode(observation, clock)
+        prompt = self._driving_prompt(observation, features)
+        self._check_length(prompt, options)
+        return Tick(observation, options, features, fresh, prompt)
+
+    def _drive(self, tick: Tick, actions: Tensor) -> Trajectory:
+        history_xyz = torch.from_numpy(np.array(tick.observation.history_xyz))
+        history_rotation = torch.from_numpy(np.array(tick.observation.history_rotation))
+        return self._model.action_space.actions_to_trajectory(
+            actions.cpu().double(),
+            history_xyz.expand(len(actions), -1, -1),
+            history_rotation.expand(len(actions), -1, -1, -1),
         )
 
     @torch.inference_mode()
@@ -222,46 +227,45 @@ class TransformersEngine:
                 raise BadImageError(f"the images of camera {camera} have the sizes {listed}; they have to be equal")
         return [frame.features for frame in encoded]
 
-    def _reason(
-        self, observation: Observation, options: SamplingOptions, features: list[ImageFeatures], clock: StageClock
-    ) -> Reasoned:
-        model, vocabulary = self._model, self._model.vocabulary
-        prompt = self._driving_prompt(observation, features)
-        self._check_length(prompt, options)
-        rows = options.num_samples if options.reasoning == "independent" else 1
-        room = options.num_samples // rows * model.config.action_space.n_waypoints
-        fixed = self._fixed_reasoning(options)
-        drafts = self._drafts(options) if rows == 1 and fixed is None else ()
-        ahead = fixed.token_ids if fixed is not None else drafts
-        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed is None else 0
+    def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
+        model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
+        copies = rows_of(options)
+        rows = [index for index in range(len(ticks)) for _ in range(copies)]
+        fixed = [self._fixed_reasoning(tick.options) for tick in ticks]
+        drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
+        ahead = [drafts if text is None else text.token_ids for text in fixed]
+        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
+        room = options.num_samples // copies * model.config.action_space.n_waypoints
         with clock.stage("prefill"):
-            whole = replace(prompt, token_ids=(*prompt.token_ids, *ahead))
-            batch = batch_prompts([whole], [features], vocabulary.pad, model.device)
-            capacity = len(prompt) + max(longest, len(ahead)) + room
-            cache = self._cache(capacity if rows == 1 else len(prompt))
+            prompts = [
+                replace(tick.prompt, token_ids=(*tick.prompt.token_ids, *tokens))
+                for tick, tokens in zip(ticks, ahead, strict=True)
+            ]
+            batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
+            capacity = batch.length + longest + room
+            cache = self._cache(capacity if copies == 1 else batch.length)
             logits = model.backbone.read(batch, cache, 1 + len(drafts))
-            if rows > 1:
-                cache = cache.branch([0] * rows, len(prompt), capacity)
-                batch = replace(batch, rope_deltas=batch.rope_deltas * rows, padding=batch.padding * rows)
-                logits = logits.expand(rows, -1, -1).clone()
-        if fixed is not None:
-            return Reasoned(prompt, batch, cache, (fixed,))
+            if copies > 1:
+                cache, batch, logits = cache.branch(rows, batch.length, capacity), batch.take(rows), logits[rows]
+        written = [text for text in fixed if text is not None]
+        if written:
+            return Reasoned(batch, cache, written, [batch.length] * len(rows))
+        texts = [Text(tick.options.seed, sample) for tick in ticks for sample in range(copies)]
         with clock.stage("reasoning"):
-            reasoner = Reasoner(vocabulary, options, range(rows))
-            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
-        return Reasoned(prompt, batch, cache, tuple(reasoner.texts), accepted)
+            accepted = write(model.backbone, batch, cache, logits, Reasoner(vocabulary, options, texts), drafts)
+        ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
+        return Reasoned(batch, cache, texts, ends, accepted)
 
-    def _denoise(self, reasoned: Reasoned, options: SamplingOptions) -> Tensor:
-        """Normalised actions [K, N, 2]."""
-        model = self._model
-        samples = options.num_samples // len(reasoned.texts)
-        ends = [len(reasoned.prompt) + len(text.token_ids) for text in reasoned.texts]
-        prefix = reasoned.cache.prefix(ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+        """Normalised actions [ticks K, N, 2]."""
+        model, options = self._model, ticks[0].options
+        samples = options.num_samples // rows_of(options)
+        prefix = reasoned.cache.prefix(reasoned.ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
         velocity = model.velocity(prefix, samples)
         if options.guidance_weight not in (None, 1):
-            velocity = self._guided(velocity, reasoned, ends, samples, options)
+            velocity = self._guided(velocity, ticks[0], reasoned, samples)
 
-        noise = self._noise(options)
+        noise = torch.cat([self._noise(tick.options) for tick in ticks])
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return integrate(velocity, noise.to(model.device), steps, options.noise_temperature).actions
 
@@ -269,16 +273,14 @@ class TransformersEngine:
         """What the flow starts from: [K, N, 2]."""
         return flow_noise(options.seed, range(options.num_samples), self._model.config.action_space.n_waypoints)
 
-    def _guided(
-        self, guided: Velocity, reasoned: Reasoned, ends: Sequence[int], samples: int, options: SamplingOptions
-    ) -> Velocity:
-        """The velocity field pushed away from the one that doesn't know the route."""
-        prompt, batch = reasoned.prompt, reasoned.batch
+    def _guided(self, guided: Velocity, tick: Tick, reasoned: Reasoned, samples: int) -> Velocity:
+        """The velocity field of one tick pushed away from the one that doesn't know the route."""
+        prompt, batch = tick.prompt, reasoned.batch
         written = [text.token_ids for text in reasoned.texts]
         cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
-        shorter = [end - len(prompt.route) for end in ends]
+        shorter = [end - len(prompt.route) for end in reasoned.ends]
         unguided = self._model.velocity(cache.prefix(shorter, batch.padding, batch.rope_deltas), samples)
-        weight = 1.0 if options.guidance_weight is None else options.guidance_weight
+        weight = 1.0 if tick.options.guidance_weight is None else tick.options.guidance_weight
         return lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)
 
     def _driving_prompt(self, observation: Observation, features: list[ImageFeatures]) -> Prompt:
@@ -300,9 +302,9 @@ class TransformersEngine:
         vocabulary = self._model.vocabulary
         closing = [vocabulary.reasoning_end, vocabulary.future_start]
         if options.reasoning == "off":
-            return Text(0, closing, "off")
+            return Text(0, 0, closing, "off")
         if options.reasoning == "given":
-            return Text(0, vocabulary.encode(options.given_reasoning) + closing, "forced")
+            return Text(0, 0, vocabulary.encode(options.given_reasoning) + closing, "forced")
         return None
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
@@ -320,10 +322,9 @@ class TransformersEngine:
     def _cache(self, capacity: int) -> KVCache:
         return KVCache(self._model.backbone.layers, capacity)
 
-    def _guarded(self, work, observation: Observation, options: SamplingOptions, *more):  # type: ignore[no-untyped-def]
-        check_options(options, observation, self.info, self._model.vocabulary)
+    def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
         try:
-            return work(observation, options, *more)
+            return work(*arguments)
         except ConfigurationError as error:
             raise EngineError(str(error)) from error
         except RuntimeError as error:  # torch: out of memory, a lost device

@@ -60,10 +60,10 @@ def write(
 class Text:
     """One row's reasoning as it is written."""
 
-    seed: int  # by these two its noise is keyed
-    sample: int
+    sample: int  # by this and the seed its noise is keyed
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str = ""  # once it ended: stop, length, deadline or forced
+    seed: int = 0
     _forced: list[int] = field(default_factory=list)
 
 

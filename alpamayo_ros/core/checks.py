@@ -75,7 +75,12 @@ def is_rotation(matrices: Array) -> bool:
 
 
 def _fault(observation: Observation, prediction: Prediction) -> dict[str, Any] | None:
-    samples = prediction.num_samples
+    if not isinstance(prediction, Prediction):
+        return {"fault": f"the answer is a {type(prediction).__name__}", "expected": "Prediction"}
+    samples = len(prediction.reasoning)
+    for name in ("reasoning_token_ids", "finish_reasons"):
+        if len(getattr(prediction, name)) != samples:
+            return {"fault": f"{name} is of {len(getattr(prediction, name))} samples", "expected": samples}
     shapes = {
         "xyz": (samples, HORIZON, 3),
         "rotation": (samples, HORIZON, 3, 3),
@@ -84,6 +89,9 @@ def _fault(observation: Observation, prediction: Prediction) -> dict[str, Any] |
     }
     for name, shape in shapes.items():
         values = getattr(prediction, name)
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+            kind = getattr(values, "dtype", type(values).__name__)
+            return {"fault": f"{name} is of type {kind}", "expected": "an array of numbers"}
         if samples < 1 or values.shape != shape:
             return {"fault": f"{name} has the shape {list(values.shape)}", "expected": list(shape)}
         if not np.isfinite(values).all():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion
+from alpamayo_ros.core.rotation import matrix_from_quaternion, slerp
 from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose, SkipReason
 
 HISTORY_NS = (HISTORY_LENGTH - 1) * STEP_NS
@@ -243,21 +243,6 @@ class EgoBuffer:
             "explained_rad": round(JUMP_FACTOR * rate * seconds, 3),
         }
         return True
-
-
-def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
-    """Unit quaternions [n, 4] a fraction [n, 1] of the shorter way from q0 to q1 (Shoemake, SIGGRAPH 1985)."""
-    dot = np.sum(q0 * q1, axis=-1, keepdims=True)
-    q1 = np.where(dot < 0, -q1, q1)
-    dot = np.abs(dot)
-    sine = np.linalg.norm(q1 - dot * q0, axis=-1, keepdims=True)
-    angle = np.arctan2(sine, dot)
-    small = sine < 1e-9  # there the weights are those of a straight line
-    safe = np.where(small, 1.0, np.sin(angle))
-    w0 = np.where(small, 1 - fraction, np.sin((1 - fraction) * angle) / safe)
-    w1 = np.where(small, fraction, np.sin(fraction * angle) / safe)
-    mixed = w0 * q0 + w1 * q1
-    return mixed / np.linalg.norm(mixed, axis=-1, keepdims=True)
 
 
 def _norm(vector: Array | None) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from alpamayo_ros.core.lattice import PERIODS_KEPT, Point, usual_period
+from alpamayo_ros.core.lattice import PERIODS_KEPT, Point
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, Frame
 
 KEPT_NS = 1_000_000_000  # older frames can be in no tick that may still run
@@ -28,8 +28,8 @@ class CameraBuffer:
 
     A point's frame is the one nearest to the point's anchor frame, within the tolerance (of two equally near ones the
     earlier), among those later than the frame of the point before, so that no frame belongs to two points. A frame just
-    before the anchor frame is taken without waiting for the next one when that, by the camera's usual period,
-    can't be nearer. So the choice is a function of the stamps in their order, not of the order in which they came.
+    before the anchor frame is taken without waiting for the next one when that, by the shortest of the camera's last
+    periods, can't be nearer. So the choice is a function of the stamps in their order, not of the order of arrival.
     """
 
     def __init__(self, tolerance_ns: int) -> None:
@@ -156,11 +156,11 @@ class CameraBuffer:
         return Choice(nearest if within else None, settled=at < len(self._stamps))
 
     def _settles(self, at: int, stamp_ns: int) -> bool:
-        """Whether this frame before a stamp is near enough not to wait for the next, by the camera's usual period."""
+        """Whether this frame before a stamp is so near that the next, coming as soon as any lately, isn't nearer."""
         ahead = stamp_ns - self._stamps[at]
         recent = self._stamps[max(at - PERIODS_KEPT, 0) : at + 1]
-        period = usual_period([b - a for a, b in pairwise(recent)])
-        return ahead <= self._tolerance_ns and 2 * ahead <= period
+        shortest = min((b - a for a, b in pairwise(recent)), default=0)
+        return ahead <= self._tolerance_ns and 2 * ahead <= shortest
 
     def _nearer(self, at: int, start: int, stamp_ns: int) -> Frame | None:
         """Of the frames number `at` - 1 and `at`, none before `start`, the one nearer to a stamp; else the earlier."""

@@ -13,7 +13,9 @@ from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
 from alpamayo_ros.core.camera import CameraInput, CameraState
 from alpamayo_ros.core.ego import HISTORY_NS, EgoHistory
 from alpamayo_ros.core.lattice import Lattice, Point
+from alpamayo_ros.core.navigation import Navigation
 from alpamayo_ros.core.odometry import OdometryInput, OdometryState
+from alpamayo_ros.core.pending import PendingTicks
 from alpamayo_ros.core.stream import LATE_NS
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
@@ -56,19 +58,16 @@ class ObservationBuilder:
         self._anchor = self._cameras[config.anchor]
         self._odometry = OdometryInput(config)
         self._lattice = Lattice()
-        self._arrived: dict[int, int] = {}  # stamp of an anchor frame -> when it came
+        self._pending = PendingTicks(config.rate_hz)
         self._wait_ns = round(config.wait_timeout * 1e9)
         self._optional_wait_ns = round(config.optional_wait * 1e9)
         self._blocked: dict[SkipReason, Mapping[str, Any]] = {}
         self._fresh = False  # whether a frame has come since frames_to_prepare
-        self._navigation = ""
-        self._navigation_ns = 0
+        self._navigation = Navigation(config.navigation_timeout)
         self._now_ns: int | None = None  # at the last call
         self._epoch = 0
         self._passed_over = 0
         self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
-        self._decided: Point | None = None  # the newest point whose tick was given out or skipped
-        self._next_due = -1.0  # index of the next point whose tick the rate allows
         self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
     # ---- inputs
@@ -144,7 +143,7 @@ class ObservationBuilder:
     def set_navigation(self, text: str, now_ns: int) -> None:
         """A navigation text has come; an empty one clears it."""
         self._notice(now_ns)
-        self._navigation, self._navigation_ns = text.strip(), now_ns
+        self._navigation.set(text, now_ns)
 
     def clock_jumped(self, now_ns: int) -> None:
         """The node's clock itself has jumped, to `now_ns`: forget all inputs, raise the epoch."""
@@ -152,13 +151,13 @@ class ObservationBuilder:
         by = None if before_ns is None else round((now_ns - before_ns) * 1e-9, 6)
         self._time_jump(now_ns, {"input": "clock", "by_s": by})
 
-    def mark_bad_image(self, camera: str, serial: int, message: str) -> None:
+    def mark_bad_image(self, serial: int, message: str) -> None:
         """The engine could not decode this frame: it is never chosen again. Unknown serials are ignored."""
-        source = self._camera(camera)
-        frame = source.take_out(serial, message)
-        if frame is not None and source is self._anchor:
-            self._lattice.remove(frame.stamp_ns)
-            self._forget_choices(frame.stamp_ns)
+        for camera in self._cameras.values():
+            frame = camera.take_out(serial, message)
+            if frame is not None and camera is self._anchor:
+                self._lattice.remove(frame.stamp_ns)
+                self._forget_choices(frame.stamp_ns)
 
     def block(self, reason: SkipReason, **numbers: Any) -> None:
         """Every tick is skipped for this reason until `unblock`: disabled, engine_not_ready, clock_stopped."""
@@ -173,7 +172,7 @@ class ObservationBuilder:
         self._notice(now_ns)
         self._flush(RESET, now_ns)
         self._jump = None
-        self._navigation = ""
+        self._navigation.set("", now_ns)
 
     # ---- ticks
 
@@ -187,19 +186,18 @@ class ObservationBuilder:
         """
         self._notice(now_ns)
         points = self._lattice.points
-        undecided = self._undecided(points)
+        undecided = self._pending.open(points)
         for at in reversed(undecided):
             if self._is_complete(points, at, now_ns):
                 result = self._assess(points, at, now_ns)
                 if isinstance(result, Observation) or self._blocked:
                     self._passed_over += sum(1 for older in undecided if older < at)
-                    self._decided = points[at]
-                    self._take_turn(points[at])
+                    self._pending.take_turn(points[at])
                     self._count_use(result)
                     return result
         for at in undecided:
-            if self._waited_ns(points[at], now_ns) >= self._wait_ns:
-                self._decided = points[at]
+            if self._pending.waited_ns(points[at], now_ns) >= self._wait_ns:
+                self._pending.decide(points[at])
                 return self._assess(points, at, now_ns)
         if self._next_silence_ns is not None and now_ns >= self._next_silence_ns:
             result = self._assess(points, len(points) - 1, now_ns)
@@ -216,7 +214,7 @@ class ObservationBuilder:
         self._notice(now_ns)
         points = self._lattice.points
         for at in reversed(range(len(points))):
-            waits = self._waited_ns(points[at], now_ns) < self._wait_ns
+            waits = self._pending.waited_ns(points[at], now_ns) < self._wait_ns
             if self._is_complete(points, at, now_ns) or not waits or self._blocked:
                 result = self._assess(points, at, now_ns)
                 if isinstance(result, Observation) or not waits or self._blocked:
@@ -249,7 +247,7 @@ class ObservationBuilder:
             raise ConfigurationError("of a running builder only rate_hz may be changed: make a new one")
         if config != self._config:
             self._config = config
-            self._next_due = -1.0
+            self._pending.rate_hz = config.rate_hz
 
     @property
     def epoch(self) -> int:
@@ -292,13 +290,11 @@ class ObservationBuilder:
     @property
     def navigation(self) -> str:
         """The last navigation text, in force or not."""
-        return self._navigation
+        return self._navigation.text
 
     def navigation_age(self, now_ns: int) -> float | None:
         """Seconds since the navigation text came; None when none is in force."""
-        age = (now_ns - self._navigation_ns) * 1e-9
-        timeout = self._config.navigation_timeout
-        return age if self._navigation and (timeout == 0 or age <= timeout) else None
+        return self._navigation.age(now_ns)
 
     def counts(self) -> dict[str, StreamCounts]:
         """Per camera and for "odometry": received = used + waiting + dropped by reason, always."""
@@ -347,23 +343,20 @@ class ObservationBuilder:
             camera.flush(reason)
         self._odometry.flush(reason)
         self._lattice.clear()
-        self._arrived.clear()
+        self._pending.clear()
         self._epoch += 1
-        self._decided = None
-        self._next_due = -1.0
-        self._navigation_ns = now_ns  # the text, which may be latched, is still in force
+        self._navigation.restart(now_ns)
         self._be_patient(now_ns)
 
     def _extend_lattice(self, frame: Frame, now_ns: int) -> None:
-        self._arrived[frame.stamp_ns] = now_ns
+        self._pending.anchor_came(frame.stamp_ns, now_ns)
         self._lattice.add(frame.stamp_ns)
         self._be_patient(now_ns)
         if frame is not self._anchor.buffer.newest:
             self._forget_choices(frame.stamp_ns)
         oldest_ns = self._anchor.buffer.oldest_ns or frame.stamp_ns
         self._lattice.trim(oldest_ns)
-        for stamp_ns in [stamp for stamp in itertools.islice(self._arrived, 2) if stamp < oldest_ns]:
-            del self._arrived[stamp_ns]
+        self._pending.forget_before(oldest_ns)
         for camera in self._cameras.values():
             camera.buffer.forget_before(oldest_ns)
 
@@ -371,28 +364,6 @@ class ObservationBuilder:
         """The lattice has changed from about this stamp on."""
         for camera in self._cameras.values():
             camera.buffer.forget_choices(stamp_ns - 2 * STEP_NS)
-
-    def _undecided(self, points: Sequence[Point]) -> list[int]:
-        """Numbers of the points whose ticks are open, oldest first."""
-        undecided: list[int] = []
-        for at in reversed(range(len(points))):
-            point, decided = points[at], self._decided
-            if decided is not None and (point.index <= decided.index or point.stamp_ns <= decided.stamp_ns):
-                break
-            if point.index >= self._next_due:
-                undecided.insert(0, at)
-        return undecided
-
-    def _waited_ns(self, point: Point, now_ns: int) -> int:
-        return now_ns - self._arrived.get(point.stamp_ns, now_ns)
-
-    def _take_turn(self, point: Point) -> None:
-        """The rate counts lattice steps: 2 Hz takes every fifth, and 3 Hz ten of 33 and a third."""
-        steps = FULL_RATE_HZ / self._config.rate_hz
-        if self._next_due < 0:
-            self._next_due = float(point.index)
-        while self._next_due <= point.index + 1e-6:
-            self._next_due += steps
 
     def _is_complete(self, points: Sequence[Point], at: int, now_ns: int) -> bool:
         """Whether a tick has all that it waits for. Cheap where it hasn't."""
@@ -404,7 +375,7 @@ class ObservationBuilder:
             or points[at].index - points[at + 1 - FRAMES_PER_CAMERA].index >= FRAMES_PER_CAMERA
         ):
             return False
-        waited_ns = self._waited_ns(points[at], now_ns)
+        waited_ns = self._pending.waited_ns(points[at], now_ns)
         for camera in self._cameras.values():
             if camera is self._anchor:
                 continue
@@ -456,7 +427,7 @@ class ObservationBuilder:
             history_xyz=history.xyz,
             history_rotation=history.rotation,
             pose=history.pose,
-            navigation=None if self.navigation_age(now_ns) is None else self._navigation,
+            navigation=None if self.navigation_age(now_ns) is None else self.navigation,
         )
 
     def _count_use(self, result: Observation | Skip) -> None:
@@ -466,7 +437,6 @@ class ObservationBuilder:
             self._odometry.use(self._used_history)
 
 
-FULL_RATE_HZ = 1e9 / STEP_NS
 _ORDER = {reason: number for number, reason in enumerate(SkipReason)}
 
 

@@ -129,6 +129,10 @@ class EngineSettings:
     deadline: float = declare(
         0.0, "A tick that takes longer is dropped as deadline_missed, s; 0: no limit.", low=0, high=600, dynamic=True
     )
+    kv_cache_memory: float = declare(
+        0.0, "GiB of vLLM's KV cache on each device; 0: what two ticks need.", low=0, high=1024
+    )
+    tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
 
 
 @dataclass(frozen=True)
@@ -153,3 +157,15 @@ class OutputSettings:
         5, "After this many skips in a row one empty Trajectory with the reason is sent.", low=1, high=1000
     )
     valid_for: float = declare(2.0, "A trajectory's valid_until is t0 plus this, s.", low=0.1, high=6.4)
+
+
+@dataclass(frozen=True)
+class RecorderSettings:
+    """`recorder.*`: the last ticks, kept to be written to a file when one fails, or when asked for."""
+
+    ticks: int = declare(0, "Keep so many ticks with their images; 0: none.", low=0, high=1000)
+    memory_mb: float = declare(256.0, "Keep fewer when their images need more memory than this, MB.", low=1, high=65536)
+    folder: str = declare("~/.ros/alpamayo_ticks", "Where files of ticks go.", needed=True)
+    max_files: int = declare(
+        20, "While the folder holds so many of them, only ~/save_ticks writes another.", low=0, high=100000
+    )

@@ -49,3 +49,18 @@ def matrix_from_rpy(roll: float, pitch: float, yaw: float) -> Array:
             [-sp, cp * sr, cp * cr],
         ]
     )
+
+
+def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
+    """Unit quaternions [n, 4] a fraction [n, 1] of the shorter way from q0 to q1 (Shoemake, SIGGRAPH 1985)."""
+    dot = np.sum(q0 * q1, axis=-1, keepdims=True)
+    q1 = np.where(dot < 0, -q1, q1)
+    dot = np.abs(dot)
+    sine = np.linalg.norm(q1 - dot * q0, axis=-1, keepdims=True)
+    angle = np.arctan2(sine, dot)
+    small = sine < 1e-9  # there the weights are those of a straight line
+    safe = np.where(small, 1.0, np.sin(angle))
+    w0 = np.where(small, 1 - fraction, np.sin((1 - fraction) * angle) / safe)
+    w1 = np.where(small, fraction, np.sin(fraction * angle) / safe)
+    mixed = w0 * q0 + w1 * q1
+    return mixed / np.linalg.norm(mixed, axis=-1, keepdims=True)

@@ -21,6 +21,7 @@ from alpamayo_ros.core.parameter_groups import (
     EngineSettings,
     OdometrySettings,
     OutputSettings,
+    RecorderSettings,
     SamplingSettings,
     TimingSettings,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "EngineSettings",
     "OdometrySettings",
     "OutputSettings",
+    "RecorderSettings",
     "SamplingSettings",
     "Settings",
     "TimingSettings",
@@ -57,6 +59,7 @@ class Settings:
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
 
     def camera(self, name: str) -> CameraSettings:
         """The camera of that name; KeyError when there is none."""
@@ -133,6 +136,7 @@ GROUPS: Mapping[str, tuple[type, str]] = {
     "sampling": (SamplingSettings, "sampling"),
     "engine": (EngineSettings, "engine"),
     "output": (OutputSettings, "output"),
+    "recorder": (RecorderSettings, "recorder"),
 }
 
 

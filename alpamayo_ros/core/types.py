@@ -174,7 +174,16 @@ class ConfigurationError(AlpamayoError):
 
 
 class BadImageError(AlpamayoError):
-    """An image that can't be decoded."""
+    """An image that can't be decoded.
+
+    Args:
+        message: which frame, what is wrong, and what would be right.
+        serial: of that frame, for the builder to choose it never again; None when no single one is to blame.
+    """
+
+    def __init__(self, message: str, serial: int | None = None) -> None:
+        super().__init__(message)
+        self.serial = serial
 
 
 class EngineError(AlpamayoError):

@@ -21,6 +21,8 @@ class LoadOptions:
     max_samples: int = 64  # trajectories per tick at most
     max_cameras: int = 7  # at most; sizes what is kept of frames
     bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
+    kv_cache_memory: float = 0.0  # GiB of vLLM's KV cache on each device; 0: what two ticks need
+    tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
 
 
 @dataclass(frozen=True)

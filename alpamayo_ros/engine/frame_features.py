@@ -77,4 +77,5 @@ class FrameFeatures:
         try:
             target_size(height, width, self._images)
         except BadImageError as error:
-            raise BadImageError(f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}") from error
+            message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
+            raise BadImageError(message, frame.serial) from error

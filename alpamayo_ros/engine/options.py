@@ -10,6 +10,7 @@ from alpamayo_ros.model.vocabulary import Vocabulary
 
 REASONING = ("shared", "independent", "off", "given")
 MAX_SAMPLE, MAX_TOKENS = 2**31, 2**31  # what the key of the noise holds
+CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
 
 
 def check_options(options: SamplingOptions, observation: Observation, info: EngineInfo, vocabulary: Vocabulary) -> None:
@@ -42,3 +43,16 @@ def check_options(options: SamplingOptions, observation: Observation, info: Engi
         special = vocabulary.added_tokens_in(options.given_reasoning)
         if special:
             raise EngineError(f"given_reasoning contains the special token {special[0]}; it has to be plain text")
+
+
+def check_length(prompt_tokens: int, options: SamplingOptions, info: EngineInfo) -> None:
+    """Raise for a prompt and reasoning that are too long together.
+
+    Raises:
+        EngineError: names how many reasoning tokens there can be.
+    """
+    if prompt_tokens + options.max_reasoning_tokens + CLOSING_TOKENS > info.max_tokens:
+        raise EngineError(
+            f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {prompt_tokens} tokens "
+            f"it has to be at most {info.max_tokens - prompt_tokens - CLOSING_TOKENS}"
+        )

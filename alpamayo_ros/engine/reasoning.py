@@ -67,6 +67,33 @@ class Text:
     _forced: list[int] = field(default_factory=list)
 
 
+def closing_tokens(vocabulary: Vocabulary, token_ids: Sequence[int]) -> list[int]:
+    """What has to follow a reasoning that broke off."""
+    closed = vocabulary.reasoning_end in token_ids
+    return [vocabulary.future_start] if closed else [vocabulary.reasoning_end, vocabulary.future_start]
+
+
+def closed_text(
+    vocabulary: Vocabulary, options: SamplingOptions, sample: int, token_ids: Sequence[int], late: bool
+) -> Text:
+    """The reasoning that was written as a whole, closed by the Reasoner's rules.
+
+    Args:
+        vocabulary, options, sample: As the Reasoner has them.
+        token_ids: What was written, up to `<|traj_future_start|>`, the end of the turn, the cap or the deadline.
+        late: Whether the deadline ended it.
+    """
+    tokens = list(token_ids)
+    if tokens[-1:] == [vocabulary.future_start]:
+        return Text(sample, tokens, "stop")
+    if tokens[-1:] == [vocabulary.turn_end]:
+        reason = "forced"
+        tokens.pop()
+    else:
+        reason = "deadline" if late and len(tokens) < options.max_reasoning_tokens else "length"
+    return Text(sample, tokens + closing_tokens(vocabulary, tokens), reason)
+
+
 class Reasoner:
     """Samples tokens until `<|traj_future_start|>`; forces `<|cot_end|><|traj_future_start|>` where that doesn't come.
 
@@ -116,14 +143,22 @@ class Reasoner:
 
     def _end(self, text: Text, reason: str) -> None:
         text.finish_reason = reason
-        closed = self._vocabulary.reasoning_end in text.token_ids
-        text._forced = [self._vocabulary.future_start]
-        if not closed:
-            text._forced.insert(0, self._vocabulary.reasoning_end)
+        text._forced = closing_tokens(self._vocabulary, text.token_ids)
 
     def _is_late(self) -> bool:
         deadline = self._options.deadline_ms
         return deadline is not None and (time.monotonic() - self._started) * 1e3 >= deadline
+
+
+def answer_ends(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Tokens that end an answer."""
+    return vocabulary.answer_end, vocabulary.turn_end, vocabulary.pad
+
+
+def answer_text(vocabulary: Vocabulary, token_ids: Sequence[int]) -> str:
+    """The answer in words; one that the cap has cut counts as well."""
+    answer = [token for token in token_ids if token not in (vocabulary.turn_end, vocabulary.pad)]
+    return vocabulary.text_between([vocabulary.answer_start, *answer, vocabulary.answer_end], "answer").strip()
 
 
 class Answerer:
@@ -131,14 +166,14 @@ class Answerer:
 
     def __init__(self, vocabulary: Vocabulary, options: SamplingOptions) -> None:
         self.token_ids: list[int] = []
-        self._ends = (vocabulary.answer_end, vocabulary.turn_end, vocabulary.pad)
+        self._ends = answer_ends(vocabulary)
         self._options = options
 
     def __call__(self, logits: Tensor) -> list[int] | None:
         """The next token, or None behind the end."""
-        if len(self.token_ids) >= self._options.max_reasoning_tokens or self.token_ids[-1:] in [
-            [e] for e in self._ends
-        ]:
+        if len(self.token_ids) >= self._options.max_reasoning_tokens:
+            return None
+        if self.token_ids and self.token_ids[-1] in self._ends:
             return None
         key = (self._options.seed, 0, len(self.token_ids))
         self.token_ids.append(draw_token(logits[0], self._options.temperature, self._options.top_p, key))

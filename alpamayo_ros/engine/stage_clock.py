@@ -23,4 +23,8 @@ class StageClock:
         yield
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self.stages_ms[name] = self.stages_ms.get(name, 0.0) + (time.monotonic() - started) * 1e3
+        self.add(name, time.monotonic() - started)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Note time that was measured elsewhere."""
+        self.stages_ms[name] = self.stages_ms.get(name, 0.0) + seconds * 1e3

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from alpamayo_ros.core.types import Observation, Prediction, SamplingOptions, Timings
+from alpamayo_ros.core.types import Observation, SamplingOptions, Timings
 from alpamayo_ros.engine.reasoning import Text
-from alpamayo_ros.model.action_space import Trajectory
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
 from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
@@ -66,40 +65,12 @@ def group(options: Sequence[SamplingOptions], most_rows: int) -> list[list[int]]
     return groups
 
 
-def prediction_of(
-    tick: Tick,
-    path: Trajectory,
-    texts: Sequence[Text],
-    words: Sequence[str],
-    drafts_accepted: int,
-    stages_ms: Mapping[str, float],
-) -> Prediction:
-    """What has become of a tick.
-
-    Args:
-        tick: That.
-        path: [K, N].
-        texts, words: Its rows, and what of each is reasoning.
-        drafts_accepted: By its row, when it has one alone.
-        stages_ms: What it took.
-    """
-    options = tick.options
-    copies = options.num_samples // len(texts)
-    tokens = max(len(text.token_ids) for text in texts) - drafts_accepted
-    return Prediction(
-        xyz=path.xyz.numpy(),
-        rotation=path.rotation.numpy(),
-        actions=path.actions.numpy(),
-        speed=path.speed.numpy(),
-        reasoning=tuple(words) * copies,
-        reasoning_token_ids=tuple(tuple(text.token_ids) for text in texts) * copies,
-        finish_reasons=tuple(text.finish_reason for text in texts) * copies,
-        seed=options.seed,
-        drafts_accepted=drafts_accepted,
-        timings=Timings(
-            stages_ms=stages_ms,
-            frames_encoded=tick.frames_encoded,
-            frames_reused=len(tick.features) - tick.frames_encoded,
-            reasoning_tokens=tokens if options.reasoning in ("shared", "independent") else 0,
-        ),
+def timings_of(tick: Tick, texts: Sequence[Text], drafts_accepted: int, stages_ms: Mapping[str, float]) -> Timings:
+    """What a tick took: its rows, how many drafts of its row stood, and milliseconds by stage."""
+    written = max(len(text.token_ids) for text in texts) - drafts_accepted
+    return Timings(
+        stages_ms=stages_ms,
+        frames_encoded=tick.frames_encoded,
+        frames_reused=len(tick.features) - tick.frames_encoded,
+        reasoning_tokens=written if tick.options.reasoning in ("shared", "independent") else 0,
     )

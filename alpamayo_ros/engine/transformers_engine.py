@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,28 +19,26 @@ from alpamayo_ros.core.types import (
     Prediction,
     SamplingOptions,
 )
+from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.guidance import read_without_route
-from alpamayo_ros.engine.options import check_options
-from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, write
+from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
+from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
-from alpamayo_ros.engine.ticks import Reasoned, Tick, group, prediction_of, rows_of
-from alpamayo_ros.model.action_space import Trajectory
+from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
+from alpamayo_ros.engine.ticks import Reasoned, Tick, group, rows_of, timings_of
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
-from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.kv_cache import KVCache
-from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 
 Result = TypeVar("Result")
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
-CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
 
 
 class TransformersEngine:
@@ -67,7 +64,7 @@ class TransformersEngine:
             checkpoint_hash=model.checkpoint_hash,
         )
         self._model = model
-        self._history = HistoryTokenizer(model.config.history)
+        self._prompts = TickPrompts(model.config, model.vocabulary)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
         self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity)
@@ -171,35 +168,27 @@ class TransformersEngine:
         with clock.stage("expert"):
             actions = self._denoise(ticks, reasoned)
         with clock.stage("trajectory"):
-            paths = [self._drive(tick, its) for tick, its in zip(ticks, actions.chunk(len(ticks)), strict=True)]
-            vocabulary = self._model.vocabulary
-            before = [vocabulary.reasoning_start]
-            words = [vocabulary.text_between(before + text.token_ids, "cot") for text in reasoned.texts]
+            rows = len(reasoned.texts) // len(ticks)
+            texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
+            predictions = [
+                assemble_prediction(
+                    tick.observation, tick.options, own, its, self._model.action_space, self._model.vocabulary
+                )
+                for tick, own, its in zip(ticks, texts, actions.chunk(len(ticks)), strict=True)
+            ]
         share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
-        rows = len(reasoned.texts) // len(ticks)
-        predictions = []
-        for index, (tick, path) in enumerate(zip(ticks, paths, strict=True)):
-            own = slice(index * rows, (index + 1) * rows)
-            predictions.append(
-                prediction_of(tick, path, reasoned.texts[own], words[own], reasoned.drafts_accepted, share)
-            )
-        return predictions
+        accepted = reasoned.drafts_accepted
+        return [
+            replace(prediction, drafts_accepted=accepted, timings=timings_of(tick, own, accepted, share))
+            for prediction, tick, own in zip(predictions, ticks, texts, strict=True)
+        ]
 
     def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
         fresh = len(self._frames.missing(_frames_of(observation)))
         features = self._encode(observation, clock)
-        prompt = self._driving_prompt(observation, features)
-        self._check_length(prompt, options)
+        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
+        check_length(len(prompt), options, self.info)
         return Tick(observation, options, features, fresh, prompt)
-
-    def _drive(self, tick: Tick, actions: Tensor) -> Trajectory:
-        history_xyz = torch.from_numpy(np.array(tick.observation.history_xyz))
-        history_rotation = torch.from_numpy(np.array(tick.observation.history_rotation))
-        return self._model.action_space.actions_to_trajectory(
-            actions.cpu().double(),
-            history_xyz.expand(len(actions), -1, -1),
-            history_rotation.expand(len(actions), -1, -1, -1),
-        )
 
     @torch.inference_mode()
     def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
@@ -207,31 +196,24 @@ class TransformersEngine:
         features = self._encode(observation, clock)
         vocabulary = self._model.vocabulary
         counts = [len(each.embeddings) for each in features]
-        prompt = build_question_prompt(vocabulary, counts, question, self._captions(observation))
-        self._check_length(prompt, options)
+        prompt = self._prompts.question(observation, question, counts)
+        check_length(len(prompt), options, self.info)
         batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
         cache = self._cache(batch.length + options.max_reasoning_tokens)
         answerer = Answerer(vocabulary, options)
         write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
-        answer = [token for token in answerer.token_ids if token not in (vocabulary.turn_end, vocabulary.pad)]
-        closed = [vocabulary.answer_start, *answer, vocabulary.answer_end]  # one that the cap has cut counts as well
-        return vocabulary.text_between(closed, "answer").strip()
+        return answer_text(vocabulary, answerer.token_ids)
 
     def _encode(self, observation: Observation, clock: StageClock) -> list[ImageFeatures]:
         encoded = self._frames.get(_frames_of(observation), clock)
-        sizes = iter((frame.height, frame.width) for frame in encoded)
-        for camera, frames in observation.frames.items():
-            of_camera = [next(sizes) for _ in frames]
-            if len(set(of_camera)) > 1:
-                listed = ", ".join(f"{width}x{height}" for height, width in of_camera)
-                raise BadImageError(f"the images of camera {camera} have the sizes {listed}; they have to be equal")
+        check_sizes(observation, [(frame.height, frame.width) for frame in encoded])
         return [frame.features for frame in encoded]
 
     def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
         model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
         copies = rows_of(options)
         rows = [index for index in range(len(ticks)) for _ in range(copies)]
-        fixed = [self._fixed_reasoning(tick.options) for tick in ticks]
+        fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
         drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
         ahead = [drafts if text is None else text.token_ids for text in fixed]
         longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
@@ -283,41 +265,10 @@ class TransformersEngine:
         weight = 1.0 if tick.options.guidance_weight is None else tick.options.guidance_weight
         return lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)
 
-    def _driving_prompt(self, observation: Observation, features: list[ImageFeatures]) -> Prompt:
-        config, vocabulary = self._model.config, self._model.vocabulary
-        bins = self._history.encode(torch.from_numpy(np.array(observation.history_xyz, dtype=np.float32)))
-        counts = [len(each.embeddings) for each in features]
-        prompt = build_driving_prompt(
-            vocabulary, counts, config.history_tokens, self._captions(observation), observation.navigation
-        )
-        return prompt.with_history((bins + vocabulary.history_ids.start).tolist())
-
-    def _captions(self, observation: Observation) -> list[int] | None:
-        if not self._model.config.has_captions:
-            return None
-        return [camera for camera, frames in observation.frames.items() for _ in frames]
-
-    def _fixed_reasoning(self, options: SamplingOptions) -> Text | None:
-        """What stands in the reasoning's place when nothing is written, closed."""
-        vocabulary = self._model.vocabulary
-        closing = [vocabulary.reasoning_end, vocabulary.future_start]
-        if options.reasoning == "off":
-            return Text(0, closing, "off")
-        if options.reasoning == "given":
-            return Text(0, vocabulary.encode(options.given_reasoning) + closing, "forced")
-        return None
-
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
         unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
         return drafts[: unknown[0]] if unknown else drafts
-
-    def _check_length(self, prompt: Prompt, options: SamplingOptions) -> None:
-        if len(prompt) + options.max_reasoning_tokens + CLOSING_TOKENS > self.info.max_tokens:
-            raise EngineError(
-                f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {len(prompt)} tokens "
-                f"it has to be at most {self.info.max_tokens - len(prompt) - CLOSING_TOKENS}"
-            )
 
     def _cache(self, capacity: int) -> KVCache:
         return KVCache(self._model.backbone.layers, capacity)

@@ -35,6 +35,7 @@ class Outcome:
     assemble_ms: float = 0.0  # from the arrival of the message that completed it to the engine's start
     engine_ms: float = 0.0  # inside the engine
     done: float = 0.0  # monotonic s, when the engine had answered
+    bad_image: BadImageError | None = None  # a frame could not be decoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +191,8 @@ class Worker:
         try:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
         except BadImageError as error:
-            return _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+            skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
+            return replace(skipped, bad_image=error)
         except Exception as error:
             logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
@@ -203,15 +205,16 @@ class Worker:
     def _refusal(self, observation: Observation, prediction: Prediction, engine_s: float) -> Skip | None:
         """Why this result may not be published."""
         t0_ns = observation.t0_ns
+        bad = check_prediction(observation=observation, prediction=prediction)
         with self._wake:
             if observation.epoch != self._epoch:
                 numbers = {"epoch": observation.epoch, "now_epoch": self._epoch}
                 return _skip(SkipReason.TIME_JUMP, t0_ns, numbers)
-            self._drafts = prediction.reasoning_token_ids[0]
+            if bad is None:
+                self._drafts = prediction.reasoning_token_ids[0]
         if self.deadline and engine_s > self.deadline:
             late = {"took_s": round(engine_s, 3), "deadline": self.deadline}
             return _skip(SkipReason.DEADLINE_MISSED, t0_ns, late)
-        bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return bad
         age = (self._now_ns() - t0_ns) * 1e-9

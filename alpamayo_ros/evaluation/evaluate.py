@@ -170,6 +170,7 @@ def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: boo
         "notes": notes(info),
         "trained": info.trained,
         **summarise(records),
+        "skips_after_last_image": replay.after_last_image,
         "why_no_tick": None if nothing is None else {"reason": nothing.reason.value, "numbers": nothing.numbers},
         "bag": {
             "path": str(bag.path.resolve()),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion
+from alpamayo_ros.core.rotation import matrix_from_quaternion, slerp
 from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose
 
 Stamps = NDArray[np.int64]
@@ -54,7 +54,8 @@ class GroundTruth:
         self._max_gap_ns = round(max_gap * 1e9)
         self._stamps: Stamps = np.array(sorted(by_stamp), dtype=np.int64)
         self._positions = np.array([pose.position for pose in ordered], dtype=float).reshape(-1, 3)
-        self._orientations = np.array([pose.orientation for pose in ordered], dtype=float).reshape(-1, 4)
+        orientations = np.array([pose.orientation for pose in ordered], dtype=float).reshape(-1, 4)
+        self._orientations = orientations / np.linalg.norm(orientations, axis=-1, keepdims=True)
         jumps = _jumps(self._stamps, self._positions, ordered, max_jump)
         self._stretch = np.concatenate([[0], np.cumsum(jumps)])  # [N] number of the stretch without a jump
 
@@ -92,7 +93,7 @@ class GroundTruth:
         gap = np.maximum(self._stamps[right] - self._stamps[left], 1)
         part = (wanted - self._stamps[left]) / gap
         position = self._positions[left] + part[:, None] * (self._positions[right] - self._positions[left])
-        return position, _slerp(self._orientations[left], self._orientations[right], part)
+        return position, slerp(self._orientations[left], self._orientations[right], part[:, None])
 
 
 def _is_usable(pose: EgoPose) -> bool:
@@ -112,18 +113,3 @@ def _jumps(stamps: Stamps, positions: Array, poses: list[EgoPose], max_jump: flo
     twist = np.nan_to_num(twist, nan=0.0, posinf=0.0)
     explained = np.maximum(before, np.maximum(twist[:-1], twist[1:]))
     return np.asarray(step > explained * seconds + max_jump)
-
-
-def _slerp(first: Array, second: Array, part: Array) -> Array:
-    """Quaternions [n, 4] at `part` [n] of the shortest way from one to the other (Shoemake, SIGGRAPH 1985)."""
-    first = first / np.linalg.norm(first, axis=-1, keepdims=True)
-    second = second / np.linalg.norm(second, axis=-1, keepdims=True)
-    second = np.where((first * second).sum(-1, keepdims=True) < 0, -second, second)
-    # arccos can't tell small angles from zero
-    angle = 2 * np.arctan2(np.linalg.norm(first - second, axis=-1), np.linalg.norm(first + second, axis=-1))[:, None]
-    share = part[:, None]
-    near = angle < 1e-6  # linear there: the difference is below rounding
-    sine = np.where(near, 1.0, np.sin(angle))
-    from_first = np.where(near, 1 - share, np.sin((1 - share) * angle) / sine)
-    from_second = np.where(near, share, np.sin(share * angle) / sine)
-    return np.asarray(from_first * first + from_second * second)

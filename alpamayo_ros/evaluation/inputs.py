@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-
-from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.child_frame import ChildFrame
+from alpamayo_ros.core.incoming import SECOND_NS, image_arguments, pose_from_message
 from alpamayo_ros.core.observe import ObservationBuilder
-from alpamayo_ros.core.rotation import matrix_from_quaternion
-from alpamayo_ros.core.settings import OdometrySettings, Settings
+from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, EgoPose, Frame
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
 from alpamayo_ros.evaluation.rig import NODE, resolve_topic
@@ -18,7 +15,6 @@ from alpamayo_ros.evaluation.rig import NODE, resolve_topic
 TRANSPORTS = {"raw": "sensor_msgs/msg/Image", "compressed": "sensor_msgs/msg/CompressedImage"}
 ODOMETRY, TRANSFORMS, TEXT = "nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage", "std_msgs/msg/String"
 NAVIGATION_TOPIC, TF_STATIC_TOPIC = f"/{NODE}/input/navigation", "/tf_static"
-SECOND_NS = 1_000_000_000
 SEARCHED_NS = 10 * SECOND_NS  # around a tick's time, for its frame: no camera is that late
 
 
@@ -60,11 +56,15 @@ class BagInputs:
         """The messages of all inputs, in order of arrival."""
         return self._bag.messages(self.topics)
 
+    def is_image(self, message: BagMessage) -> bool:
+        """Whether it is of one of the cameras."""
+        return message.topic in self._cameras
+
     def feed(self, builder: ObservationBuilder, message: BagMessage, now_ns: int) -> None:
         """Give the builder a message, as the node does."""
         content = message.message
-        if message.topic in self._cameras:
-            builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(message))
+        if self.is_image(message):
+            builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(content))
         elif message.topic == self._odometry_topic:
             pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)
             self.odometry_frame = content.header.frame_id
@@ -99,7 +99,7 @@ class BagInputs:
                 break
             if raw.receive_ns < before_ns - SEARCHED_NS:
                 continue
-            message = BagMessage(topic, raw.type, raw.receive_ns, self._bag.types.deserialize_cdr(raw.data, raw.type))
+            message = self._bag.types.deserialize_cdr(raw.data, raw.type)
             arguments = image_arguments(message)
             if arguments.pop("stamp_ns") == wanted_ns:
                 return Frame(serial=0, camera=settings.index, stamp_ns=frame_stamp_ns, **arguments)
@@ -125,79 +125,3 @@ class BagInputs:
                 + "".join(f"  {problem}\n" for problem in problems)
                 + f"it has (type, messages): {self._bag.describe_topics()}"
             )
-
-
-class ChildFrame:
-    """Brings poses of the odometry's child frame to base_frame, by the same rule as the node.
-
-    That is `odometry.child_to_base`, or a static transform between the two. A child frame with another name and
-    neither of these is taken for base_frame, and `warning` says so.
-    """
-
-    def __init__(self, settings: OdometrySettings) -> None:
-        self.warning = ""
-        self._base_frame = settings.base_frame
-        self._given = Mounting.from_xyz_rpy(settings.child_to_base)
-        self._static: dict[str, Mounting] = {}  # child frame -> where base_frame is in it
-
-    def add_static(self, message: Any) -> None:
-        """A message of /tf_static; transforms that don't touch base_frame are ignored."""
-        for transform in message.transforms:
-            move, turn = transform.transform.translation, transform.transform.rotation
-            orientation = np.array([turn.x, turn.y, turn.z, turn.w])
-            if not (np.isfinite(orientation).all() and orientation.any()):
-                continue
-            mounting = Mounting(np.array([move.x, move.y, move.z]), matrix_from_quaternion(orientation))
-            if transform.child_frame_id == self._base_frame:
-                self._static[transform.header.frame_id] = mounting
-            elif transform.header.frame_id == self._base_frame:
-                self._static[transform.child_frame_id] = mounting.inverse()
-
-    def base_pose(self, pose: EgoPose, child_frame_id: str) -> EgoPose:
-        """The pose of base_frame."""
-        if not np.isfinite(pose.orientation).all() or not pose.orientation.any():
-            return pose  # the builder refuses it by name
-        mounting: Mounting | None = self._given
-        if self._given.is_identity and child_frame_id not in ("", self._base_frame):
-            mounting = self._static.get(child_frame_id)
-        if mounting is None:
-            self.warning = (
-                f"the odometry's child frame is {child_frame_id!r}, taken for {self._base_frame!r}: set "
-                "odometry.child_to_base, or record a static transform between the two"
-            )
-            return pose
-        return mounting.base_pose(pose)
-
-
-def stamp_ns(stamp: Any) -> int:
-    """A builtin_interfaces/Time in nanoseconds."""
-    return int(stamp.sec) * SECOND_NS + int(stamp.nanosec)
-
-
-def image_arguments(message: BagMessage) -> dict[str, Any]:
-    """An Image or CompressedImage as the arguments of ObservationBuilder.add_frame. The bytes are not copied."""
-    image = message.message
-    arguments = {"stamp_ns": stamp_ns(image.header.stamp), "data": image.data}
-    if message.type == TRANSPORTS["compressed"]:
-        return {**arguments, "encoding": image.format}
-    return {
-        **arguments,
-        "encoding": image.encoding,
-        "height": image.height,
-        "width": image.width,
-        "step": image.step,
-        "is_bigendian": bool(image.is_bigendian),
-    }
-
-
-def pose_from_message(message: Any) -> EgoPose:
-    """An Odometry as the pose and twist of its child frame; nothing is checked here."""
-    position, orientation = message.pose.pose.position, message.pose.pose.orientation
-    linear, angular = message.twist.twist.linear, message.twist.twist.angular
-    return EgoPose(
-        stamp_ns=stamp_ns(message.header.stamp),
-        position=np.array([position.x, position.y, position.z]),
-        orientation=np.array([orientation.x, orientation.y, orientation.z, orientation.w]),
-        linear_velocity=np.array([linear.x, linear.y, linear.z]),
-        angular_velocity=np.array([angular.x, angular.y, angular.z]),
-    )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from alpamayo_ros.core.checks import check_prediction
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.select import Chosen, select
 from alpamayo_ros.core.settings import Settings
@@ -28,7 +29,7 @@ from alpamayo_ros.core.types import (
 )
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.bag import BagMessage
-from alpamayo_ros.evaluation.inputs import BagInputs, stamp_ns
+from alpamayo_ros.evaluation.inputs import BagInputs
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,9 @@ class Tick:
 class Replay:
     """Iterates over a bag's ticks. `progress_ns` and `builder` may be looked at meanwhile.
 
+    A recording often goes on after its last image. What the node would say then, that the cameras are silent, is left
+    out and counted by `after_last_image`; silence between images is not.
+
     Args:
         inputs: the bag's, for a rig.
         settings: of that rig; `rate_hz` says how many ticks a second.
@@ -71,6 +75,7 @@ class Replay:
     def __init__(self, inputs: BagInputs, settings: Settings, engine: Engine, *, ideal: bool = False) -> None:
         self.builder: ObservationBuilder = build_observation_builder(settings.builder_config())
         self.progress_ns = 0  # receive time of the newest message
+        self.after_last_image = 0  # skips left out
         self._inputs = inputs
         self._settings = settings
         self._engine = engine
@@ -80,6 +85,19 @@ class Replay:
         self._prepare_ms = 0.0
 
     def __iter__(self) -> Iterator[Tick]:
+        silent: list[Tick] = []
+        for tick, has_image in self._decided():
+            if tick is not None and tick.t0_ns is None:
+                silent.append(tick)
+            elif tick is not None or has_image:
+                yield from silent
+                silent.clear()
+                if tick is not None:
+                    yield tick
+        self.after_last_image = len(silent)
+
+    def _decided(self) -> Iterator[tuple[Tick | None, bool]]:
+        """After every message: the tick that it decided, and whether it is an image."""
         for now_ns, message in self._clocked():
             self.progress_ns = message.receive_ns
             self._inputs.feed(self.builder, message, now_ns)
@@ -87,10 +105,12 @@ class Replay:
                 self._epoch, self._drafts = self.builder.epoch, ()
             self._prepare()
             result = self.builder.poll(now_ns)
+            tick = None
             if isinstance(result, Skip):
-                yield Tick(now_ns, skip=result)
+                tick = Tick(now_ns, skip=result)
             elif result is not None:
-                yield self._predict(result, now_ns)
+                tick = self._predict(result, now_ns)
+            yield tick, self._inputs.is_image(message)
 
     def why_nothing(self) -> Skip | None:
         """After the last message: why no tick could be, for a bag that gave none."""
@@ -129,6 +149,8 @@ class Replay:
         try:
             prediction = self._engine.predict(observation, options)
         except BadImageError as error:
+            if error.serial is not None:
+                self.builder.mark_bad_image(error.serial, str(error))
             return replace(tick, skip=_skip(SkipReason.BAD_IMAGE, observation, str(error)))
         except Exception as error:  # as in the node, so that one bad tick doesn't cost the others
             self._drafts = ()  # they may be what it stumbled over
@@ -137,10 +159,10 @@ class Replay:
             text = f"{type(error).__name__}: {error}"
             return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, text))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
-        self._drafts = prediction.reasoning_token_ids[0]
         bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return replace(tick, skip=bad)
+        self._drafts = prediction.reasoning_token_ids[0]
         return replace(tick, prediction=prediction, chosen=select(prediction, settings.output.selection))
 
 

@@ -46,6 +46,22 @@ def resolve_topic(topic: str) -> str:
     return topic if topic.startswith("/") else f"/{topic}"
 
 
+def parameter_argument(argument: str) -> tuple[str, Any]:
+    """Name and value of a command line's NAME:=VALUE, the value in YAML.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    name, found, value = argument.partition(":=")
+    if not found:
+        raise ConfigurationError(f"--parameter {argument}: expected NAME:=VALUE")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"--parameter {argument}: the value is no YAML: {error}") from error
+    return name, value if parsed is None else parsed  # engine.kind:=null means the engine of that name
+
+
 def _parameters(parsed: Any) -> dict[str, Any]:
     sections = parsed if isinstance(parsed, Mapping) else {}
     found = [sections[name] for name in SECTIONS if name in sections]

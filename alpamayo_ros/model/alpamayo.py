@@ -14,7 +14,7 @@ from alpamayo_ros.model.action_space import NORMALISATION, UnicycleActionSpace
 from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffers
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.expert import Expert
+from alpamayo_ros.model.expert import Context, Expert
 from alpamayo_ros.model.flow_matching import Velocity
 from alpamayo_ros.model.kv_cache import Prefix
 from alpamayo_ros.model.random_weights import fill_at_random
@@ -29,24 +29,50 @@ FREQUENCIES = (
 )
 
 
+class ActionNetwork(nn.Module):
+    """The expert and its projections, under the names of NVIDIA's checkpoints."""
+
+    def __init__(self, config: ModelConfig, bf16_constants: bool) -> None:
+        super().__init__()
+        self.expert, self.action_in_proj, self.action_out_proj = _action_modules(config, bf16_constants)
+
+
 class AlpamayoNetwork(nn.Module):
     """Every weight, under the names of NVIDIA's checkpoints."""
 
     def __init__(self, config: ModelConfig, bf16_constants: bool) -> None:
         super().__init__()
         self.vlm = make_vlm(config.backbone)
-        self.expert = Expert(config.expert)
-        self.action_in_proj = ActionProjection(
-            config.projection,
-            config.expert.hidden_size,
-            bf16_constants=bf16_constants,
-            upcast_inputs=config.model_type == "alpamayo_r1",
-        )
-        self.action_out_proj = nn.Linear(config.expert.hidden_size, ACTION_DIMENSIONS)
+        self.expert, self.action_in_proj, self.action_out_proj = _action_modules(config, bf16_constants)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every parameter."""
         return {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+
+
+def _action_modules(config: ModelConfig, bf16_constants: bool) -> tuple[Expert, ActionProjection, nn.Linear]:
+    hidden_size = config.expert.hidden_size
+    projection = ActionProjection(
+        config.projection,
+        hidden_size,
+        bf16_constants=bf16_constants,
+        upcast_inputs=config.model_type == "alpamayo_r1",
+    )
+    return Expert(config.expert), projection, nn.Linear(hidden_size, ACTION_DIMENSIONS)
+
+
+def action_velocity(network: AlpamayoNetwork | ActionNetwork, context: Context) -> Velocity:
+    """The flow's velocity field for trajectories that read a context.
+
+    The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the dtype of
+    the weights.
+    """
+
+    def field(state: Tensor, time: Tensor) -> Tensor:
+        embeddings = network.action_in_proj(state, time)
+        return network.action_out_proj(network.expert(embeddings, context))
+
+    return field
 
 
 def make_network_on_meta(config: ModelConfig, bf16_constants: bool = True) -> AlpamayoNetwork:
@@ -86,29 +112,22 @@ class AlpamayoModel:
         """
         vocabulary = config.load_vocabulary()
         seed = config.random_seed
-        checkpoint = Checkpoint.open(config.folder) if seed is None else Checkpoint.without_files(config.folder)
-        stored = read_stored_constants(checkpoint)
-        if stored.frequencies is not None:
-            bf16_frequencies = _frequencies_are_rounded(config, stored.frequencies)
-        else:
-            bf16_frequencies = bf16_constants
-        network = make_network_on_meta(config, bf16_frequencies)
+        checkpoint = open_weights(config)
+        constants = Constants.of(config, checkpoint, bf16_constants)
+        network = make_network_on_meta(config, constants.bf16_frequencies)
         if seed is None:
-            _check_shapes(checkpoint, network, config)
+            check_weights(config, checkpoint, network)
             checkpoint.load_into(network, device, dtype)
         else:
             fill_at_random(network, seed, device, dtype)
         restore_rotary_buffers(network.vlm, config.backbone)
         network.to(device)
-        action_space = config.action_space
-        if stored.action_space:
-            action_space = action_space.with_constants(stored.action_space)
         return cls(
             config=config,
             vocabulary=vocabulary,
             network=network,
             backbone=Backbone(network.vlm),
-            action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
+            action_space=constants.action_space,
             device=device,
             dtype=dtype,
             checkpoint_hash=checkpoint.hash,
@@ -120,18 +139,58 @@ class AlpamayoModel:
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     def velocity(self, prefix: Prefix, samples: int) -> Velocity:
-        """The flow's velocity field for `samples` trajectories after each row of a prefix.
+        """The flow's velocity field (`action_velocity`) for `samples` trajectories after each row of a prefix."""
+        return action_velocity(
+            self.network, self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+        )
 
-        The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the
-        dtype of the weights.
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """What isn't a weight: by config.json, and where a checkpoint stores it (Alpamayo R1), as stored."""
+
+    action_space: UnicycleActionSpace
+    bf16_frequencies: bool  # of the projection, rounded to bfloat16
+
+    @classmethod
+    def of(cls, config: ModelConfig, checkpoint: Checkpoint, bf16_constants: bool) -> Constants:
+        """The constants of a checkpoint.
+
+        Raises:
+            ConfigurationError: stored frequencies that don't belong to config.json.
         """
-        context = self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+        stored = read_stored_constants(checkpoint)
+        action_space = config.action_space
+        if stored.action_space:
+            action_space = action_space.with_constants(stored.action_space)
+        return cls(
+            action_space=UnicycleActionSpace(action_space, bf16_constants=bf16_constants and not stored.action_space),
+            bf16_frequencies=bf16_constants
+            if stored.frequencies is None
+            else _frequencies_are_rounded(config, stored.frequencies),
+        )
 
-        def field(state: Tensor, time: Tensor) -> Tensor:
-            embeddings = self.network.action_in_proj(state, time)
-            return self.network.action_out_proj(self.network.expert(embeddings, context))
 
-        return field
+def open_weights(config: ModelConfig) -> Checkpoint:
+    """A checkpoint's files; none where its config.json has a seed for random weights.
+
+    Raises:
+        ConfigurationError: files that can't be read.
+    """
+    return Checkpoint.open(config.folder) if config.random_seed is None else Checkpoint.without_files(config.folder)
+
+
+def check_weights(config: ModelConfig, checkpoint: Checkpoint, network: AlpamayoNetwork) -> None:
+    """Compare a checkpoint's headers with the network.
+
+    Raises:
+        ConfigurationError: tensors that are missing, unexpected or of another shape, all named.
+    """
+    problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
+    if problems:
+        raise ConfigurationError(
+            f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,14 +220,6 @@ def read_stored_constants(checkpoint: Checkpoint) -> StoredConstants:
     if any(not torch.equal(frequencies[0], other) for other in frequencies[1:]):
         raise ConfigurationError(f"{checkpoint.folder}: the tensors {', '.join(FREQUENCIES)} have to be equal")
     return StoredConstants(constants, frequencies[0].clone() if frequencies else None)
-
-
-def _check_shapes(checkpoint: Checkpoint, network: AlpamayoNetwork, config: ModelConfig) -> None:
-    problems = checkpoint.problems(network.shapes(), optional=(*ACTION_CONSTANTS, *FREQUENCIES))
-    if problems:
-        raise ConfigurationError(
-            f"{config.folder} doesn't fit its config.json and {config.backbone.origin}:\n  " + "\n  ".join(problems)
-        )
 
 
 def _frequencies_are_rounded(config: ModelConfig, stored: Tensor) -> bool:

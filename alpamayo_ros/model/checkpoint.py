@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ class TensorEntry:
     file: Path
     dtype: str  # as safetensors says it: "BF16", ...
     shape: tuple[int, ...]
+
+    @property
+    def numbers(self) -> int:
+        """How many it holds."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ models/qwen3_vl), with a rotary position that is the same on all three axes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,38 @@ from alpamayo_ros.model.geometry import DecoderGeometry
 from alpamayo_ros.model.kv_cache import Prefix
 
 
+class Context(Protocol):
+    """What the layers read, the same over all steps of a flow: B prefixes, each before G samples of N action tokens."""
+
+    @property
+    def samples(self) -> int:
+        """G."""
+
+    @property
+    def cosines(self) -> Tensor:
+        """[B, N, head_dim], of the rotary positions of the action tokens."""
+
+    @property
+    def sines(self) -> Tensor:
+        """Likewise."""
+
+    def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Let action tokens attend to their prefix's layer `index` and to those of their own sample.
+
+        Args:
+            index: The layer.
+            query: [B, G, N, heads, head_dim], rotated.
+            key: [B, G, N, kv_heads, head_dim], rotated.
+            value: Likewise, not rotated.
+
+        Returns:
+            [B, G, N, heads, head_dim].
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class ExpertContext:
-    """What stays the same over all steps of a flow: B prefixes, each read by G samples of N action tokens."""
+    """Prefixes in a cache that has room for the action tokens after each."""
 
     prefix: Prefix
     samples: int  # G
@@ -29,6 +59,22 @@ class ExpertContext:
     cosines: Tensor  # [B, N, head_dim]
     sines: Tensor
     mask: Tensor | None  # [B, 1, groups G N, L + G N] bool, True is read; None: everything
+
+    def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Context`. The room after the prefix is overwritten."""
+        kv_heads = key.shape[3]
+        groups = query.shape[3] // kv_heads
+        # Query heads of one KV head, and the samples of one prefix, become one long sequence of queries.
+        queries = query.unflatten(3, (kv_heads, groups)).permute(0, 3, 4, 1, 2, 5).flatten(2, 4)
+        start = self.prefix.length
+        end = start + self.samples * self.tokens
+        keys, values = self.prefix.keys[index], self.prefix.values[index]
+        keys[:, :, start:end] = key.permute(0, 3, 1, 2, 4).flatten(2, 3)
+        values[:, :, start:end] = value.permute(0, 3, 1, 2, 4).flatten(2, 3)
+        mixed = functional.scaled_dot_product_attention(
+            queries, keys[:, :, :end], values[:, :, :end], attn_mask=self.mask
+        )
+        return mixed.unflatten(2, (groups, self.samples, self.tokens)).permute(0, 3, 4, 1, 2, 5).flatten(3, 4)
 
 
 class Expert(nn.Module):
@@ -53,21 +99,15 @@ class Expert(nn.Module):
         if prefix.room < columns:
             raise ConfigurationError(f"the prefix has room for {prefix.room} action tokens; {columns} are needed")
         dtype = self.norm.weight.dtype
-        position = prefix.first_position[:, None] + torch.arange(tokens, device=prefix.first_position.device)
-        half = self.geometry.head_dim // 2
-        exponent = torch.arange(half, device=position.device, dtype=torch.float32) / half
-        angle = position[..., None] * (1.0 / self.geometry.rope_theta**exponent)
-        angle = torch.cat((angle, angle), -1)
-        return ExpertContext(
-            prefix, samples, tokens, angle.cos().to(dtype), angle.sin().to(dtype), self._mask(prefix, samples, tokens)
-        )
+        cosines, sines = rotary_angles(prefix.first_position, tokens, self.geometry, dtype)
+        return ExpertContext(prefix, samples, tokens, cosines, sines, self._mask(prefix, samples, tokens))
 
-    def forward(self, embeddings: Tensor, context: ExpertContext) -> Tensor:
+    def forward(self, embeddings: Tensor, context: Context) -> Tensor:
         """Hidden states after the final norm.
 
         Args:
             embeddings: [B G, N, hidden_size], the samples of one prefix after another.
-            context: from `read`. The room after its prefix is overwritten.
+            context: What the layers read: from `read`, or another.
         """
         hidden = embeddings
         for index, layer in enumerate(self.layers):
@@ -99,7 +139,7 @@ class ExpertLayer(nn.Module):
         self.input_layernorm = RootMeanSquareNorm(geometry.hidden_size, geometry.rms_norm_eps)
         self.post_attention_layernorm = RootMeanSquareNorm(geometry.hidden_size, geometry.rms_norm_eps)
 
-    def forward(self, hidden: Tensor, context: ExpertContext, index: int) -> Tensor:
+    def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size]; `index` is the layer whose prefix is read."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), context, index)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -121,27 +161,14 @@ class ExpertAttention(nn.Module):
         self.q_norm = RootMeanSquareNorm(self.head_dim, geometry.rms_norm_eps)
         self.k_norm = RootMeanSquareNorm(self.head_dim, geometry.rms_norm_eps)
 
-    def forward(self, hidden: Tensor, context: ExpertContext, index: int) -> Tensor:
+    def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size] to the same."""
-        batch, samples, tokens = len(context.cosines), context.samples, context.tokens
-        groups = self.heads // self.kv_heads
-        shape = (batch, samples, tokens, -1, self.head_dim)
+        shape = (len(context.cosines), context.samples, hidden.shape[1], -1, self.head_dim)
         query = rotate(self.q_norm(self.q_proj(hidden).view(shape)), context)
         key = rotate(self.k_norm(self.k_proj(hidden).view(shape)), context)
         value = self.v_proj(hidden).view(shape)
-
-        # Query heads of one KV head, and the samples of one prefix, become one long sequence of queries.
-        query = query.unflatten(3, (self.kv_heads, groups)).permute(0, 3, 4, 1, 2, 5).flatten(2, 4)
-        start = context.prefix.length
-        end = start + samples * tokens
-        keys, values = context.prefix.keys[index], context.prefix.values[index]
-        keys[:, :, start:end] = key.permute(0, 3, 1, 2, 4).flatten(2, 3)
-        values[:, :, start:end] = value.permute(0, 3, 1, 2, 4).flatten(2, 3)
-        mixed = functional.scaled_dot_product_attention(
-            query, keys[:, :, :end], values[:, :, :end], attn_mask=context.mask
-        )
-        mixed = mixed.unflatten(2, (groups, samples, tokens)).permute(0, 3, 4, 1, 2, 5)
-        return self.o_proj(mixed.reshape(batch * samples, tokens, self.heads * self.head_dim))
+        mixed = context.attend(index, query, key, value)
+        return self.o_proj(mixed.reshape(*hidden.shape[:2], self.heads * self.head_dim))
 
 
 class GatedMLP(nn.Module):
@@ -158,7 +185,19 @@ class GatedMLP(nn.Module):
         return self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
 
 
-def rotate(states: Tensor, context: ExpertContext) -> Tensor:
+def rotary_angles(
+    first_position: Tensor, tokens: int, geometry: DecoderGeometry, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [B, tokens, head_dim] of the positions that begin at `first_position` [B]."""
+    position = first_position[:, None] + torch.arange(tokens, device=first_position.device)
+    half = geometry.head_dim // 2
+    exponent = torch.arange(half, device=position.device, dtype=torch.float32) / half
+    angle = position[..., None] * (1.0 / geometry.rope_theta**exponent)
+    angle = torch.cat((angle, angle), -1)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(states: Tensor, context: Context) -> Tensor:
     """Rotary embedding of [B, G, N, heads, head_dim]: the halves of a head turn as pairs."""
     cosines, sines = context.cosines[:, None, :, None], context.sines[:, None, :, None]
     first, second = states.chunk(2, -1)

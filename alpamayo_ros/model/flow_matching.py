@@ -83,8 +83,11 @@ def integrate(velocity: Velocity, noise: Tensor, steps: int, temperature: float 
         steps: Euler steps.
         temperature: Factor on the noise, not on the velocity.
     """
-    times = time_grid(steps, noise.device)
-    state = noise.float() * temperature
+    return follow(velocity, noise.float() * temperature, time_grid(steps, noise.device))
+
+
+def follow(velocity: Velocity, state: Tensor, times: Tensor) -> Flow:
+    """Follow a velocity field from a state [S, N, 2] float32 along times [steps + 1] that lie on its device."""
     states, velocities = [state], []
     for now, then in pairwise(times):
         velocities.append(velocity(state, now.expand(state.shape[0], 1, 1)))
@@ -93,7 +96,7 @@ def integrate(velocity: Velocity, noise: Tensor, steps: int, temperature: float 
     return Flow(times, torch.stack(states), torch.stack(velocities))
 
 
-def mix_velocities(unguided: Tensor, guided: Tensor, weight: float) -> Tensor:
+def mix_velocities(unguided: Tensor, guided: Tensor, weight: float | Tensor) -> Tensor:
     """Classifier-free guidance: (1 - weight) unguided + weight guided.
 
     Weight 0 ignores the navigation text, 1 follows it as the model does on its own, more exaggerates it.

@@ -1,27 +1,18 @@
-"""Messages to the core's data, and predictions to messages. Stamps are exact: integer nanoseconds throughout."""
+"""Predictions to messages. Stamps are exact: integer nanoseconds throughout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
-from nav_msgs.msg import Odometry, Path
-from sensor_msgs.msg import CompressedImage, Image
+from nav_msgs.msg import Path
 from std_msgs.msg import Header
 
+from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints
-from alpamayo_ros.core.types import Array, EgoPose
+from alpamayo_ros.core.types import Array
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates, TrajectoryPoint
-
-SECOND_NS = 1_000_000_000
-
-
-def stamp_ns(stamp: Time) -> int:
-    """A stamp in nanoseconds."""
-    return int(stamp.sec) * SECOND_NS + int(stamp.nanosec)
 
 
 def time_message(ns: int) -> Time:
@@ -34,34 +25,6 @@ def duration_message(ns: int) -> Duration:
     """Nanoseconds as a duration."""
     sec, nanosec = divmod(ns, SECOND_NS)
     return Duration(sec=sec, nanosec=nanosec)
-
-
-def image_arguments(message: Image | CompressedImage) -> dict[str, Any]:
-    """A camera message as the arguments of ObservationBuilder.add_frame. The bytes are not copied."""
-    arguments = {"stamp_ns": stamp_ns(message.header.stamp), "data": memoryview(message.data)}
-    if isinstance(message, CompressedImage):
-        return {**arguments, "encoding": message.format}
-    return {
-        **arguments,
-        "encoding": message.encoding,
-        "height": message.height,
-        "width": message.width,
-        "step": message.step,
-        "is_bigendian": bool(message.is_bigendian),
-    }
-
-
-def pose_from_message(message: Odometry) -> EgoPose:
-    """An odometry message as the pose and twist of its child frame; nothing is checked here."""
-    position, orientation = message.pose.pose.position, message.pose.pose.orientation
-    linear, angular = message.twist.twist.linear, message.twist.twist.angular
-    return EgoPose(
-        stamp_ns=stamp_ns(message.header.stamp),
-        position=np.array([position.x, position.y, position.z]),
-        orientation=np.array([orientation.x, orientation.y, orientation.z, orientation.w]),
-        linear_velocity=np.array([linear.x, linear.y, linear.z]),
-        angular_velocity=np.array([angular.x, angular.y, angular.z]),
-    )
 
 
 def header_message(ns: int, frame_id: str) -> Header:

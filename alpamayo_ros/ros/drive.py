@@ -243,6 +243,10 @@ class Drive:
 
     def _on_outcome(self, outcome: Outcome) -> None:
         skip = outcome.skip
+        bad = outcome.bad_image
+        if bad is not None and bad.serial is not None:
+            with self._lock:
+                self._builder.mark_bad_image(bad.serial, str(bad))
         if skip is not None and skip.reason is SkipReason.ENGINE_BUSY:
             with self._lock:
                 self._tally.replaced(skip)

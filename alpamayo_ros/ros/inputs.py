@@ -15,8 +15,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
+from alpamayo_ros.core.incoming import image_arguments, pose_from_message
 from alpamayo_ros.core.settings import CameraSettings, Settings
-from alpamayo_ros.ros.convert import image_arguments, pose_from_message
 from alpamayo_ros.ros.drive import Drive
 from alpamayo_ros.ros.report import Rate
 from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name

@@ -1,12 +1,14 @@
 """The lifecycle node: transitions, services and the heartbeat around the drive.
 
-Callback groups: lifecycle services alone (configuring takes minutes), inputs, heartbeat, services; parameters and
-/clock are in the default one. So nothing slow keeps the clock, the status or the parameters from working.
+Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
+inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
+or the parameters from working.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import sys
 import time
@@ -22,13 +24,14 @@ from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallba
 from rclpy.node import Node
 from std_srvs.srv import SetBool, Trigger
 
+from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
-from alpamayo_ros.ros.child_frame import ChildFrame
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
@@ -49,6 +52,7 @@ HEARTBEAT = 1.0  # s
 POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
 STOP_TIMEOUT = 60.0  # s that a deactivation waits for the engine's present work
 ASK_TIMEOUT = 60.0  # s
+SAVE_TIMEOUT = 30.0  # s
 
 
 def logged(transition: Transition) -> Transition:
@@ -101,6 +105,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self.create_service(Ask, "~/ask", self._on_ask, callback_group=service_group)
         self.create_service(SetBool, "~/set_enabled", self._on_set_enabled, callback_group=service_group)
         self.create_service(Trigger, "~/reset", self._on_reset, callback_group=service_group)
+        self.create_service(Trigger, "~/save_ticks", self._on_save_ticks, callback_group=service_group)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
         self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
@@ -149,9 +154,12 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             raise
         outputs = Outputs(self, settings.odometry.base_frame)
         sinks = Sinks(self._publish, self._announce, ticked=self._publish_status, restarted=self._on_restart)
-        drive = Drive(settings, engine, self.now_ns, sinks)
+        recorder = TickRecorder(settings, engine)
+        drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
-        self._configured = Configured(engine, outputs, drive, inputs)
+        self._configured = Configured(engine, recorder, outputs, drive, inputs)
+        gc.collect()
+        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
         self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info}")
         if not engine.info.trained:
             self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
@@ -208,6 +216,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         if not configured.drive.stop(STOP_TIMEOUT):
             raise TimeoutError(f"the engine is still at its tick after {STOP_TIMEOUT:g} s and can't be closed")
         configured.engine.close()
+        configured.recorder.close()
         configured.outputs.close()
 
     def now_ns(self) -> int:
@@ -221,6 +230,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         return (self.now_ns() - observation.t0_ns) * 1e-9
 
     def _announce(self, skip: Skip, in_a_row: int) -> None:
+        if self._configured is not None:
+            self._configured.recorder.on_skip(skip)
         self.get_logger().warning(f"no trajectory: {skip.describe()}", throttle_duration_sec=1.0)
         if in_a_row == self.settings.output.empty_after_skips:
             self._publish_nothing(skip.reason)
@@ -281,6 +292,21 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         response.message = "enabled" if request.data else "disabled"
         return response
 
+    def _on_save_ticks(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        if self._configured is None:
+            response.message = f"no ticks to save: the node is {self.state}"
+            return response
+        try:
+            response.message = str(self._configured.recorder.save().result(SAVE_TIMEOUT))
+        except FutureTimeoutError:
+            response.message = f"not written within {SAVE_TIMEOUT:g} s"
+            return response
+        except Exception as error:
+            response.message = str(error)
+            return response
+        response.success = True
+        return response
+
     def _on_ask(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
         if self._configured is None or not self._configured.drive.is_active:
             response.message = f"can't answer: the node is {self.state}"
@@ -308,6 +334,8 @@ def _engine_by_settings(settings: Settings) -> Engine:
         dtype=engine.dtype,
         base_model=engine.base_model or None,
         max_cameras=len(settings.cameras),
+        kv_cache_memory=engine.kv_cache_memory,
+        tensor_parallel_size=engine.tensor_parallel_size,
     )
 
 

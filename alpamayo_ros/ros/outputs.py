@@ -9,6 +9,7 @@ from rclpy.lifecycle import LifecycleNodeMixin
 from std_msgs.msg import String
 from visualization_msgs.msg import MarkerArray
 
+from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.core.select import select
 from alpamayo_ros.core.settings import OutputSettings
 from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
@@ -60,7 +61,7 @@ class Outputs:
         chosen = select(prediction, settings.selection)
         points = trajectory_points(chosen.xyz, chosen.rotation, chosen.actions, chosen.speed, pose)
         self._send("path", convert.path_message(points, t0_ns, frame_id))
-        valid_ns = round(settings.valid_for * convert.SECOND_NS)
+        valid_ns = round(settings.valid_for * SECOND_NS)
         self._send("trajectory", convert.trajectory_message(points, t0_ns, frame_id, valid_ns))
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own: sample 0's, as it is with shared ones
         text = prediction.reasoning[of_text]

@@ -15,10 +15,9 @@ from rclpy.signals import SignalHandlerOptions
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.ros.executor import NodeExecutor
+from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 
-THREADS = 4  # lifecycle services, inputs, heartbeat, and one for parameters and /clock
 PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
 USAGE_ERROR = 2
 
@@ -54,7 +53,7 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
 
 
 def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
-    spinner = threading.Thread(target=NodeExecutor(THREADS).run, args=(node, stop), name="spin")
+    spinner = threading.Thread(target=serve, args=(node, stop), name="spin")
     spinner.start()
     start = threading.Thread(target=node.autostart, name="autostart", daemon=True)
     start.start()

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from rclpy.node import Node
 
+from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import CameraSettings, Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.ros.child_frame import ChildFrame
+from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.drive import Drive, Intake
 from alpamayo_ros.ros.inputs import Inputs
@@ -23,6 +24,7 @@ class Configured:
     """What exists from configure to cleanup."""
 
     engine: Engine
+    recorder: TickRecorder
     outputs: Outputs
     drive: Drive
     inputs: Inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from geometry_msgs.msg import TransformStamped, Vector3
@@ -9,16 +10,18 @@ from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
 
+from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.odometry import pose_fault
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, EgoPose
-from alpamayo_ros.ros.child_frame import ChildFrame
 from alpamayo_ros.ros.convert import header_message, pose_message
 
 try:
     from tf2_msgs.msg import TFMessage
 except ImportError:  # not among the ROS 2 wheels of PyPI
     TFMessage = None
+
+logger = logging.getLogger(__name__)
 
 STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
@@ -41,7 +44,8 @@ class Transforms:
         self._base_frame = settings.odometry.base_frame
         self._publisher: Any = None
         if TFMessage is not None:
-            node.create_subscription(TFMessage, "/tf_static", self._on_static, STATIC_QOS, callback_group=group)
+            add_static = self._child_frame.add_static
+            node.create_subscription(TFMessage, "/tf_static", add_static, STATIC_QOS, callback_group=group)
         if settings.output.publish_tf:
             if TFMessage is None:
                 raise ConfigurationError("publish_tf is True: that needs tf2_msgs, which is not installed")
@@ -49,17 +53,13 @@ class Transforms:
 
     def base_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> EgoPose:
         """The pose of base_link, from that of the odometry's child frame; published as a transform if asked for."""
-        mounting = self._child_frame.mounting(child_frame_id)
-        if pose_fault(pose) is not None:
-            return pose  # the builder refuses it by name
-        base = mounting.base_pose(pose)
-        if self._publisher is not None:
+        warned = self._child_frame.warning
+        base = self._child_frame.base_pose(pose, child_frame_id)
+        if self._child_frame.warning not in ("", warned):
+            logger.warning(self._child_frame.warning)
+        if self._publisher is not None and pose_fault(pose) is None:
             self._publisher.publish(TFMessage(transforms=[transform_message(base, frame_id, self._base_frame)]))
         return base
-
-    def _on_static(self, message: Any) -> None:
-        for transform in message.transforms:
-            self._child_frame.add_static(transform)
 
 
 def transform_message(pose: EgoPose, frame_id: str, child_frame_id: str) -> TransformStamped:

@@ -37,6 +37,7 @@ class RawEncoding:
     dtype: str = "u1"
     even_width: bool = False  # two columns share their colour
     half_planes: bool = False  # rows = height * 3/2: brightness, then colour at half the resolution; even height
+    least: int = 1  # pixels of height and of width that it can be made from
 
 
 def _color(code: int, **layout: int | str | bool) -> RawEncoding:
@@ -51,6 +52,11 @@ def _to_8_bit(pixels: Pixels) -> Pixels:
 _UYVY = _color(cv2.COLOR_YUV2RGB_UYVY, channels=2, even_width=True)
 _YUYV = _color(cv2.COLOR_YUV2RGB_YUYV, channels=2, even_width=True)
 
+
+def _bayer(code: int) -> RawEncoding:
+    return _color(code, least=3)  # from less, OpenCV makes black pixels
+
+
 # YUV is BT.601 of limited range, as OpenCV and cv_bridge have it. Bayer names are those of the top left 2x2 pixels.
 RAW_ENCODINGS: dict[str, RawEncoding] = {
     "rgb8": RawEncoding(lambda pixels: np.array(pixels), channels=3),
@@ -59,10 +65,10 @@ RAW_ENCODINGS: dict[str, RawEncoding] = {
     "bgra8": _color(cv2.COLOR_BGRA2RGB, channels=4),
     "mono8": _color(cv2.COLOR_GRAY2RGB),
     "mono16": RawEncoding(lambda pixels: cv2.cvtColor(_to_8_bit(pixels), cv2.COLOR_GRAY2RGB), dtype="u2"),
-    "bayer_rggb8": _color(cv2.COLOR_BayerRGGB2RGB),
-    "bayer_bggr8": _color(cv2.COLOR_BayerBGGR2RGB),
-    "bayer_gbrg8": _color(cv2.COLOR_BayerGBRG2RGB),
-    "bayer_grbg8": _color(cv2.COLOR_BayerGRBG2RGB),
+    "bayer_rggb8": _bayer(cv2.COLOR_BayerRGGB2RGB),
+    "bayer_bggr8": _bayer(cv2.COLOR_BayerBGGR2RGB),
+    "bayer_gbrg8": _bayer(cv2.COLOR_BayerGBRG2RGB),
+    "bayer_grbg8": _bayer(cv2.COLOR_BayerGRBG2RGB),
     "yuv422": _UYVY,
     "uyvy": _UYVY,
     "yuv422_yuy2": _YUYV,
@@ -90,7 +96,7 @@ def decode(frame: Frame) -> Image:
         return _decode_by_cv_bridge(frame)
     except (ValueError, cv2.error) as error:
         raise BadImageError(
-            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}", frame.serial
         ) from error
 
 
@@ -106,7 +112,7 @@ def frame_size(frame: Frame) -> tuple[int, int]:
         return image_size(_bytes(frame))
     except ValueError as error:
         raise BadImageError(
-            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}"
+            f"camera {frame.camera}, stamp {frame.stamp_ns} ns, encoding {frame.encoding!r}: {error}", frame.serial
         ) from error
 
 
@@ -121,22 +127,36 @@ def _bytes(frame: Frame) -> Image:
 def _decode_file(frame: Frame) -> Pixels:
     data = _bytes(frame)
     image_size(data)
-    flags = cv2.IMREAD_IGNORE_ORIENTATION | cv2.IMREAD_ANYDEPTH
-    # image_transport compresses a Bayer image as it is: one channel, still to be interpolated.
     original = frame.encoding.split(";")[0].strip()
-    mosaic = original.startswith("bayer_") and original in RAW_ENCODINGS
-    pixels: Pixels | None = cv2.imdecode(data, flags | (cv2.IMREAD_GRAYSCALE if mosaic else cv2.IMREAD_COLOR))
+    if original.startswith("bayer_"):
+        # image_transport compresses a Bayer image as it is, in one channel; others interpolate it before
+        pixels = _read_file(data, cv2.IMREAD_UNCHANGED)
+        if pixels.ndim == 2:
+            return _bayer_encoding(original).convert(pixels)
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
+    return cv2.cvtColor(_read_file(data, flags), cv2.COLOR_BGR2RGB)
+
+
+def _read_file(data: Image, flags: int) -> Pixels:
+    pixels: Pixels | None = cv2.imdecode(data, flags)
     if pixels is None:
         raise ValueError(f"OpenCV can't decode the file's {len(data)} bytes, expected an intact JPEG or PNG file")
-    if pixels.dtype == np.uint16:
-        pixels = _to_8_bit(pixels)
-    return RAW_ENCODINGS[original].convert(pixels) if mosaic else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+    return _to_8_bit(pixels) if pixels.dtype == np.uint16 else pixels
+
+
+def _bayer_encoding(name: str) -> RawEncoding:
+    """The encoding of a mosaic in a file, which has become 8 bit by then."""
+    found = RAW_ENCODINGS.get(name.replace("16", "8"))
+    if found is None:
+        known = ", ".join(each for each in RAW_ENCODINGS if each.startswith("bayer_"))
+        raise ValueError(f"the file holds the mosaic of an unknown pattern, expected one of {known}")
+    return found
 
 
 def _decode_rows(frame: Frame, encoding: RawEncoding) -> Pixels:
     height, width, step = frame.height, frame.width, frame.step
-    if height <= 0 or width <= 0:
-        raise ValueError(f"the image is {width}x{height} pixels, expected at least 1x1")
+    if height < encoding.least or width < encoding.least:
+        raise ValueError(f"the image is {width}x{height} pixels, expected at least {encoding.least}x{encoding.least}")
     if encoding.even_width and width % 2:
         raise ValueError(f"the image is {width} pixels wide, expected an even number: two columns share their colour")
     if encoding.half_planes and height % 2:
@@ -151,9 +171,15 @@ def _decode_rows(frame: Frame, encoding: RawEncoding) -> Pixels:
         raise ValueError(f"step is {step} bytes, expected at least {used} for rows of {width} pixels")
     if data.size not in (rows * step, (rows - 1) * step + used):  # the last row may come without its padding
         raise ValueError(f"the data are {data.size} bytes, expected {rows * step}: {rows} rows of {step} bytes")
-    pixels = np.lib.stride_tricks.as_strided(data, (rows, used), (step, 1)) if step != used else data
-    pixels = np.ascontiguousarray(pixels).view(dtype).reshape(rows, width, encoding.channels)
+    pixels = _without_padding(data, rows, used, step).view(dtype).reshape(rows, width, encoding.channels)
     return encoding.convert(pixels)
+
+
+def _without_padding(data: Image, rows: int, used: int, step: int) -> Image:
+    """The first `used` of each row's `step` bytes; the last row may come without its padding."""
+    if step == used:
+        return data
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(data, (rows, used), (step, 1))).reshape(-1)
 
 
 def _decode_by_cv_bridge(frame: Frame) -> Pixels:
@@ -162,15 +188,26 @@ def _decode_by_cv_bridge(frame: Frame) -> Pixels:
         bridge = import_module("cv_bridge").CvBridge()
     except Exception as error:  # absent, or built for another NumPy or ROS
         raise ValueError(f"{unknown}; or else an installed cv_bridge that knows it ({error})") from error
-    message = SimpleNamespace(
-        height=frame.height,
-        width=frame.width,
-        step=frame.step,
-        encoding=frame.encoding,
-        is_bigendian=frame.is_bigendian,
-        data=bytes(_bytes(frame)),
-    )
     try:
+        data, step = bytes(_bytes(frame)), frame.step
+        if frame.width and step % frame.width:  # padded rows: older versions of cv_bridge shear such a picture
+            data, step = _packed(frame, *bridge.encoding_to_dtype_with_channels(frame.encoding))
+        message = SimpleNamespace(
+            height=frame.height,
+            width=frame.width,
+            step=step,
+            encoding=frame.encoding,
+            is_bigendian=frame.is_bigendian,
+            data=data,
+        )
         return np.ascontiguousarray(bridge.imgmsg_to_cv2(message, "rgb8"), np.uint8)
     except Exception as error:  # its own CvBridgeError, and what its C++ part lets through
         raise ValueError(f"{unknown}; cv_bridge does not know it either ({error})") from error
+
+
+def _packed(frame: Frame, dtype: Any, channels: int) -> tuple[bytes, int]:
+    """Data and step without the padding of rows."""
+    data, used = _bytes(frame), frame.width * channels * np.dtype(dtype).itemsize
+    if frame.step < used or data.size < (frame.height - 1) * frame.step + used:
+        raise ValueError(f"{data.size} bytes in rows of {frame.step}, expected rows of at least {used} bytes")
+    return bytes(_without_padding(data, frame.height, used, frame.step)), used

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from alpamayo_ros.tools.command import run_command
+
 CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
 CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
 SETTLE = 5.0  # s of load before anything is counted
@@ -146,8 +148,7 @@ def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> flo
         "    topic = f'/bench/{name}/image/compressed'\n"
         "    node.create_subscription(CompressedImage, topic, lambda message: None, qos)\n"
         f"node.create_subscription(Odometry, {odometry!r}, lambda message: None, qos)\n"
-        "executor = rclpy.executors.MultiThreadedExecutor(4)\n"  # as the node has it
-        "executor.add_node(node); executor.spin()\n"
+        "rclpy.spin(node)\n"
     )
     with running([sys.executable, "-c", program]) as bare, running(load):
         time.sleep(SETTLE)
@@ -265,4 +266,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -44,7 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     rclpy.init()
     node = rclpy.create_node("sensor_load")
-    cameras = [node.create_publisher(CompressedImage, topic, qos_profile_sensor_data) for topic in options.camera]
+    cameras = []
+    for number, topic in enumerate(options.camera):  # a DDS participant each, as drivers have: they share no buffer
+        context = rclpy.Context()
+        rclpy.init(context=context)
+        camera = rclpy.create_node(f"camera_{number}", context=context)
+        cameras.append(camera.create_publisher(CompressedImage, topic, qos_profile_sensor_data))
     reliable = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
     odometry = node.create_publisher(Odometry, options.odometry, reliable)
 

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from alpamayo_ros.core.types import AlpamayoError
-from alpamayo_ros.tools.live_paths import Comparison, LivePath, compare_with_bag, drive_node
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.tools.live_paths import Comparison, LivePath, affordable_rate, compare_with_bag, drive_node
 
 ROOT = Path(__file__).parents[2]
 DRIVES = ROOT.parent / "shared" / "data"
@@ -81,6 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
+    # The tiny model gains nothing from a second thread, and waits for it on a busy machine.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         checkpoint = out / "tiny_checkpoint"
         if not checkpoint.exists():
@@ -94,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             *("--config", rig, "--checkpoint", checkpoint, "--out", report, "--overwrite"),
             *("--stride", str(STRIDE), "--samples", str(SAMPLES)),
         )
-        rate = affordable_rate(report)
+        rate = affordable_rate(report / "report.json", STRIDE)
         slowed = "" if rate == 1 else f" (at {rate:.2f} times real time, since this machine is slow or busy)"
         print(f"\n[4/4] the same drive, live: node and bag in two processes, DDS between them{slowed}", flush=True)
         paths = drive_node(
@@ -106,16 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted; run it again to go on", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     summarise(out, report, what, paths, comparison, time.monotonic() - started)
     return 0
-
-
-def affordable_rate(report: Path) -> float:
-    """How fast the bag may be played so that the engine, as it was measured offline, keeps up with room to spare."""
-    timings = json.loads((report / "report.json").read_text())["timings_ms"]
-    slowest_ms = timings["engine_total"]["p99"] + timings["ahead_of_tick"]["p99"]
-    return min(1.0, STRIDE / (2 * slowest_ms * 1e-3))
 
 
 def summarise(
@@ -145,4 +141,4 @@ def summarise(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.base import Engine
@@ -23,9 +21,8 @@ from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output
 from alpamayo_ros.evaluation.report import skip_table, table
-from alpamayo_ros.evaluation.rig import load_rig
-
-INTERRUPTED = 130
+from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -102,6 +99,8 @@ def _engine(settings: Settings) -> Engine:
         dtype=wanted.dtype,
         base_model=wanted.base_model or None,
         max_cameras=len(settings.cameras),
+        kv_cache_memory=wanted.kv_cache_memory,
+        tensor_parallel_size=wanted.tensor_parallel_size,
     )
     check_engine(engine, settings)
     engine.warm_up()
@@ -112,7 +111,7 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     """The parameters that the command line sets."""
     if not 0.1 <= options.stride <= 10:
         raise ConfigurationError(f"--stride is {options.stride:g}: it must be from 0.1 to 10 s")
-    changes: dict[str, Any] = dict(map(_parameter, options.parameter))
+    changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
     changes["rate_hz"] = 1.0 / options.stride
     given = {
         "engine.checkpoint": options.checkpoint,
@@ -127,22 +126,14 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     return changes | {name: value for name, value in given.items() if value is not None}
 
 
-def _parameter(argument: str) -> tuple[str, Any]:
-    name, found, value = argument.partition(":=")
-    if not found:
-        raise ConfigurationError(f"--parameter {argument}: expected NAME:=VALUE")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"--parameter {argument}: the value is no YAML: {error}") from error
-
-
 def _show(report: Mapping[str, Any], out: Path) -> None:
     ticks, files = report["ticks"], report["files"]
     for warning in report["bag"]["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"\n{ticks['ok']} of {ticks['total']} ticks gave a path; skipped, by reason:")
     print(skip_table(report["skips"]))
+    if report["skips_after_last_image"]:
+        print(f"not counted: {report['skips_after_last_image']} after the last image, for want of another")
     why = report["why_no_tick"]
     if why is not None:
         print(f"no tick could be decided at all: {why['reason']} {why['numbers']}")
@@ -160,4 +151,4 @@ def _show(report: Mapping[str, Any], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from alpamayo_ros.evaluation.rig import load_rig
 NODE = "alpamayo"
 START_TIMEOUT = 120.0  # s for the node to load its engine and become active
 SHUTDOWN_TIMEOUT = 10.0
+SLOWEST = 0.1  # times real time: slower than that a short drive would take minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +64,25 @@ def drive_node(
 
     from alpamayo_ros.msg import InferenceStatus
 
+    settings = load_rig(rig)
     parameters = {
         "use_sim_time": "true",
         "engine.checkpoint": str(checkpoint),
         "rate_hz": f"{rate_hz:.6f}",
         "sampling.num_samples": str(samples),
-        "max_result_age": "30.0",  # a path that is late on a slow machine is still a path to compare
+        # on a slow machine messages, the clock and paths may be late, and are still to be compared: nothing is lost
+        "future_tolerance": "5.0",
+        "max_result_age": "30.0",
+        "odometry.reliability": "reliable",
+        "odometry.depth": "100",
     }
+    for camera in settings.cameras:
+        parameters[f"cameras.{camera.name}.reliability"] = "reliable"
+        parameters[f"cameras.{camera.name}.depth"] = "100"
     node_command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
     for name, value in parameters.items():
         node_command += ["-p", f"{name}:={value}"]
-    inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
+    inputs = len(settings.cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
     play_command += ["--wait-for-subscribers", str(inputs), "--rate", f"{play_rate:.4f}"]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
@@ -113,6 +123,21 @@ def drive_node(
     if not paths:
         raise AlpamayoError(f"no path crossed DDS; the node's log is {log}")
     return paths
+
+
+def affordable_rate(report: Path, stride: float) -> float:
+    """How fast a bag may be played so that the engine keeps up, with room to spare, as it was measured offline.
+
+    Args:
+        report: the evaluator's report.json.
+        stride: s between ticks.
+
+    Returns:
+        Times real time, from SLOWEST to 1.
+    """
+    timings = json.loads(report.read_text())["timings_ms"]
+    usual_ms = timings["engine_total"]["median"] + timings["ahead_of_tick"]["median"]
+    return min(1.0, max(SLOWEST, stride / (4 * usual_ms * 1e-3)))
 
 
 @dataclass(frozen=True)

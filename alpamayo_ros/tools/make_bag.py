@@ -32,6 +32,7 @@ from alpamayo_ros.evaluation.recording import (
     read_tum_poses,
     track_from_poses,
 )
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
 
 UNIX_TIME = 100_000_000 * SECOND  # earlier stamps are counted from the recording's start
 DEFAULT_START = 1_000_000_000 * SECOND  # and begin here: in ROS a stamp of 0 means that there is none
@@ -207,9 +208,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader, RawMessage
+from alpamayo_ros.tools.command import run_command
 
 SECOND = 1_000_000_000
 CLOCK_TOPIC = "/clock"
@@ -239,4 +240,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -13,6 +13,7 @@ from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag
 from alpamayo_ros.sim.drive import SyntheticDrive, synthetic_drive
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
 
 JPEG_QUALITY = 90
 
@@ -54,11 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     frames = len(drive.image_stamps_ns)
     print(f"{options.out}: {frames} images of each of {len(drive.cameras)} cameras, {len(drive.along)} poses")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

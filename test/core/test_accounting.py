@@ -34,7 +34,7 @@ def test_received_is_used_plus_waiting_plus_dropped_after_whatever_comes(events:
             now -= 2.0 * number
             receiver.clock_jumped(ns(now))
         elif kind == "bad" and serials:
-            receiver.mark_bad_image("wide", serials[-1 - number % len(serials)], "garbage")
+            receiver.mark_bad_image(serials[-1 - number % len(serials)], "garbage")
         elif kind in ("wide", "left", "zero"):
             camera = "left" if kind == "zero" else kind
             sent[camera] += 1
@@ -80,8 +80,8 @@ def test_a_bad_image_that_was_used_counts_as_dropped_and_no_longer_as_used() -> 
         seen = result if isinstance(result, Observation) else seen
     before = receiver.counts()["wide"]
     assert seen is not None
-    receiver.mark_bad_image("wide", seen.frames[0][-1].serial, "garbage")
-    receiver.mark_bad_image("wide", seen.frames[0][-1].serial, "garbage")
+    receiver.mark_bad_image(seen.frames[0][-1].serial, "garbage")
+    receiver.mark_bad_image(seen.frames[0][-1].serial, "garbage")
     after = receiver.counts()["wide"]
     assert (after.used, after.dropped[SkipReason.BAD_IMAGE.value]) == (before.used - 1, 1)
     assert after.adds_up

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import builder, frames, ns, observations, odometry, run
 
-from alpamayo_ros.core.ego import slerp
-from alpamayo_ros.core.rotation import matrix_from_quaternion, matrix_from_rpy, quaternion_from_matrix
+from alpamayo_ros.core.rotation import matrix_from_quaternion, matrix_from_rpy, quaternion_from_matrix, slerp
 from alpamayo_ros.core.types import Array, EgoPose, Observation
 
 AGES = np.arange(-1.5, 0.01, 0.1)

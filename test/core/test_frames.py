@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rig import Message, builder, delayed, frames, ns, observations, odometry, run, seconds, send, skips, stamps
+from rig import (
+    Message,
+    builder,
+    delayed,
+    frames,
+    ns,
+    observations,
+    odometry,
+    run,
+    seconds,
+    send,
+    skips,
+    stamps,
+    standing,
+)
 
 from alpamayo_ros.core.lattice import Lattice
 from alpamayo_ros.core.types import Observation
@@ -251,3 +265,24 @@ def test_serial_numbers_are_never_used_twice() -> None:
             serials.append(frame.serial)
         receiver.reset(ns(1))
     assert len(set(serials)) == 10
+
+
+def test_four_frames_make_the_first_tick() -> None:
+    decided = run(builder("wide", "left"), frames("wide", 10) + frames("left", 10) + odometry(pose=standing))
+    assert stamps(observations(decided)[0], 0) == [0.0, 0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("hz", [10, 20, 30])
+def test_a_camera_that_jitters_gives_the_nearest_frame_too(hz: float) -> None:
+    rng = np.random.default_rng(0)
+    chosen, nearest = [], []
+    for phase in rng.random(20) / hz:
+        jitter = [message.stamp + phase + rng.normal(0, 0.003) for message in frames("left", hz, begin=0.02, end=4)]
+        left = [Message("left", round(stamp, 6), round(stamp, 6) + 0.01) for stamp in jitter]
+        decided = run(builder("wide", "left"), frames("wide", 10, end=4) + left + odometry(end=4))
+        for observation in observations(decided):
+            t0 = stamps(observation, 0)[-1]
+            chosen.append(stamps(observation, 1)[-1])
+            nearest.append(min((message.stamp for message in left), key=lambda stamp, t0=t0: abs(stamp - t0)))
+    assert len(chosen) > 400
+    assert np.mean(np.abs(np.subtract(chosen, nearest)) > 1e-6) < 0.01

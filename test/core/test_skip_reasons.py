@@ -139,7 +139,7 @@ def test_bad_image_until_the_frame_is_out_of_the_tick() -> None:
         send(receiver, message)
         result = receiver.poll(ns(message.at))
         if isinstance(result, Observation) and result.t0_ns == ns(2.0):
-            receiver.mark_bad_image("left", result.frames[1][-1].serial, "truncated JPEG")
+            receiver.mark_bad_image(result.frames[1][-1].serial, "truncated JPEG")
         if result is not None and result.t0_ns is not None and result.t0_ns > ns(2.0):
             decided.append(result)
     # the tick of 2.3 s has it too, but the complete one of 2.4 s is there before its time to wait is over
@@ -156,7 +156,7 @@ def test_a_bad_image_of_the_anchor_is_named_too() -> None:
         send(receiver, message)
         result = receiver.poll(ns(message.at))
         if isinstance(result, Observation) and result.t0_ns == ns(2.0):
-            receiver.mark_bad_image("wide", result.frames[0][-1].serial, "truncated JPEG")
+            receiver.mark_bad_image(result.frames[0][-1].serial, "truncated JPEG")
         if result is not None and result.t0_ns is not None and result.t0_ns > ns(2.0):
             decided.append(result)
     assert {reason(each) for each in decided[:2]} == {"bad_image"}

@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-import torch
 from tiny_checkpoint import write_tiny_checkpoint
 
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
-
-torch.set_num_threads(1)  # the tiny model gains nothing by more, and loses much where other tests run beside it
 
 
 @pytest.fixture(scope="session")

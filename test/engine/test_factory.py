@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,13 +29,13 @@ def test_constants_are_rounded_as_nvidias_runtime_rounds_them_unless_asked_not_t
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("vllm", {}, "vllm"),
+        ("transformers", {"tensor_parallel_size": 2}, "tensor_parallel_size is 2; only engine.kind vllm"),
         ("onnx", {}, "engine.kind is 'onnx'; it has to be one of transformers, vllm, null"),
         ("transformers", {"dtype": "int8"}, "dtype is 'int8'"),
         ("transformers", {"device": "gpu"}, "device is 'gpu'; it has to be auto, cpu, cuda or cuda:N"),
     ],
 )
-def test_what_cannot_be_made_is_an_error(checkpoint: Path, kind: str, arguments: dict[str, str], message: str) -> None:
+def test_what_cannot_be_made_is_an_error(checkpoint: Path, kind: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(EngineError) as caught:
         create_engine(kind, str(checkpoint), **arguments)
     assert message in str(caught.value)

@@ -58,7 +58,7 @@ def written(engine: TransformersEngine, options: SamplingOptions) -> list[tuple[
     model = engine._model
     observation = drive((1,))
     features = engine._encode(observation, StageClock(model.device))
-    prompt = engine._driving_prompt(observation, features)
+    prompt = engine._prompts.driving(observation, [len(each.embeddings) for each in features])
     batch = batch_prompts([prompt], [features], model.vocabulary.pad, model.device)
     cache = engine._cache(len(prompt))
     logits = model.backbone.read(batch, cache).expand(SAMPLES, -1, -1).clone()

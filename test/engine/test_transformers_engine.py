@@ -418,8 +418,9 @@ def test_a_bad_image_is_named_by_predict_and_passed_over_by_prepare(engine: Tran
     broken = Frame(10_000_001, 6, 400_000_000, b"no jpeg", "jpeg")
     engine.prepare([broken])
     frames = {**observation.frames, 6: (*observation.frames[6][:3], broken)}
-    with pytest.raises(BadImageError, match="camera 6"):
+    with pytest.raises(BadImageError, match="camera 6") as caught:
         engine.predict(replace(observation, frames=frames), SHORT)
+    assert caught.value.serial == broken.serial
     engine.predict(observation, SHORT)  # the next tick is fine
 
 

@@ -254,3 +254,29 @@ def test_stop_waits_for_the_present_tick_and_says_when_it_does_not_end():
     assert not worker.stop(timeout=0.05)
     gate.open.set()
     assert worker.stop(timeout=5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda good: None,
+        lambda good: replace(good, xyz=None),
+        lambda good: replace(good, xyz=np.zeros(())),
+        lambda good: replace(good, reasoning_token_ids=()),
+        lambda good: replace(good, reasoning=good.reasoning[:1]),
+        lambda good: replace(good, finish_reasons=()),
+    ],
+)
+def test_an_answer_that_is_none_is_a_bad_output_and_the_next_tick_runs(start, answer):
+    class Odd(NullEngine):
+        def predict(self, observation, options):
+            good = super().predict(observation, options)
+            return answer(good) if observation.t0_ns == 0 else good
+
+    worker, outcomes = start(Odd())
+    worker.submit(observation(), OPTIONS)
+    outcomes.wait(1)
+    worker.submit(observation(t0_ns=-SECOND // 10), OPTIONS)
+    outcomes.wait(2)
+    assert outcomes.reasons == [SkipReason.BAD_OUTPUT, None]
+    assert outcomes.all[0].skip.numbers["bad_output"]["fault"]

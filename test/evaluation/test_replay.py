@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drives import ODOMETRY, SECOND, START_NS, Message, circle, record, rig, straight, write_bag
+from drives import ODOMETRY, SECOND, START_NS, Message, circle, decode_all, record, rig, straight, write_bag
 
 from alpamayo_ros.core.settings import Settings, tick_seed
 from alpamayo_ros.core.types import (
@@ -207,6 +207,28 @@ class TestSkips:
         found = ticks(write_bag(tmp_path / "bag", record(straight(10.0), 3)), rig(), Broken())
         assert SkipReason.BAD_OUTPUT in reasons(found)
         assert good(found) == []
+
+    def test_a_picture_that_can_not_be_decoded_costs_one_tick_of_a_fast_camera(self, tmp_path: Path) -> None:
+        drive = record(straight(10.0), 4, image_rate=30)
+        broken = next(m for m in drive if m.topic == IMAGE and m.seconds == pytest.approx(2.0))
+        broken.content.data = np.frombuffer(b"no picture", np.uint8)
+        found = ticks(write_bag(tmp_path / "bag", drive), rig(rate_hz=10.0), NullEngine(before=decode_all))
+        (failed,) = [tick for tick in found if tick.skip and tick.skip.reason is SkipReason.BAD_IMAGE]
+        assert failed.t0_ns == START_NS + 2 * SECOND
+        assert len(good(found)) > 20
+
+    @pytest.mark.parametrize("images_again", [True, False])
+    def test_silent_cameras_count_only_if_they_come_back(self, tmp_path: Path, images_again: bool) -> None:
+        drive = record(straight(10.0), 9)
+        kept = [m for m in drive if m.topic != IMAGE or m.seconds < 3 or (images_again and m.seconds > 8)]
+        settings = rig()
+        with opened(write_bag(tmp_path / "bag", kept), settings) as inputs:
+            replay = Replay(inputs, settings, NullEngine())
+            found = list(replay)
+        silent = sum(tick.skip is not None and tick.t0_ns is None for tick in found)
+        assert silent + replay.after_last_image >= 8
+        assert (silent > 0, replay.after_last_image > 0) == (images_again, not images_again)
+        assert seconds(good(found))[-1] == (9.0 if images_again else pytest.approx(2.9, abs=0.5))
 
     def test_a_bag_without_any_tick_says_why(self, tmp_path: Path) -> None:
         drive = [m for m in record(straight(10.0), 5) if m.topic == ODOMETRY or m.seconds < 0.15]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.evaluation.rig import load_rig, resolve_topic
+from alpamayo_ros.evaluation.rig import load_rig, parameter_argument, resolve_topic
 
 RIGS = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 CAMERA = "cameras: {front_wide: {topic: image}}"
@@ -73,3 +73,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 )
 def test_topics_are_those_of_a_node_in_the_root_namespace(topic: str, resolved: str) -> None:
     assert resolve_topic(topic) == resolved
+
+
+@pytest.mark.parametrize(
+    ("argument", "wanted"),
+    [
+        ("rate_hz:=2", ("rate_hz", 2)),
+        ("engine.kind:=null", ("engine.kind", "null")),
+        ("odometry.child_to_base:=[1, 0, 0, 0, 0, 0]", ("odometry.child_to_base", [1, 0, 0, 0, 0, 0])),
+        ("odometry.topic:=~/input/odometry", ("odometry.topic", "~/input/odometry")),
+    ],
+)
+def test_a_parameter_of_the_command_line(argument: str, wanted: tuple[str, object]) -> None:
+    assert parameter_argument(argument) == wanted
+
+
+@pytest.mark.parametrize("argument", ["rate_hz", "rate_hz:=[1"])
+def test_an_argument_that_is_no_parameter_is_named(argument: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--parameter rate_hz.*: "):
+        parameter_argument(argument)

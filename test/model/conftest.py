@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
 from tiny_checkpoint import write_tiny_checkpoint
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -13,7 +12,6 @@ from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig, special_
 # The first use of a torch function loads code for a second or more.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
-torch.set_num_threads(1)  # small tensors gain nothing by more, and lose much where other tests run beside them
 
 QWEN_TOKENS = (
     "<|endoftext|>",

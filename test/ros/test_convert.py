@@ -6,6 +6,7 @@ from nav_msgs.msg import Odometry
 from scenes import observation
 from sensor_msgs.msg import CompressedImage, Image
 
+from alpamayo_ros.core.incoming import image_arguments, pose_from_message, stamp_ns
 from alpamayo_ros.core.trajectory_points import trajectory_points
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.null_engine import NullEngine
@@ -22,13 +23,13 @@ def points():
 
 def test_stamps_survive_to_the_nanosecond():
     for ns in (0, 1, 999_999_999, 1_000_000_000, 1_700_000_000_123_456_789):
-        assert convert.stamp_ns(convert.time_message(ns)) == ns
+        assert stamp_ns(convert.time_message(ns)) == ns
 
 
 def test_pose_i_of_a_path_is_stamped_one_step_later_exactly_and_the_header_with_t0():
     path = convert.path_message(points(), T0, "odom")
-    assert convert.stamp_ns(path.header.stamp) == T0
-    assert [convert.stamp_ns(p.header.stamp) - T0 for p in path.poses] == [(i + 1) * 100_000_000 for i in range(64)]
+    assert stamp_ns(path.header.stamp) == T0
+    assert [stamp_ns(p.header.stamp) - T0 for p in path.poses] == [(i + 1) * 100_000_000 for i in range(64)]
     assert {p.header.frame_id for p in path.poses} == {"odom"}
 
 
@@ -38,7 +39,7 @@ def test_times_from_start_are_not_cut_by_rounding():
     assert durations[0] == (0, 100_000_000)
     assert durations[42] == (4, 300_000_000)
     assert durations[63] == (6, 400_000_000)
-    assert convert.stamp_ns(trajectory.valid_until) == T0 + 2_000_000_000
+    assert stamp_ns(trajectory.valid_until) == T0 + 2_000_000_000
 
 
 def test_every_published_quaternion_has_length_one():
@@ -50,13 +51,13 @@ def test_every_published_quaternion_has_length_one():
 def test_an_empty_trajectory_says_why_and_is_valid_no_longer():
     message = convert.empty_trajectory_message(T0, "odom", "camera_stale")
     assert (list(message.points), message.reason) == ([], "camera_stale")
-    assert convert.stamp_ns(message.valid_until) == T0
+    assert stamp_ns(message.valid_until) == T0
 
 
 def test_a_compressed_image_is_handed_on_without_a_copy():
     message = CompressedImage(format="jpeg", data=array("B", b"\xff\xd8 and so on"))
     message.header.stamp = convert.time_message(T0)
-    image = convert.image_arguments(message)
+    image = image_arguments(message)
     assert (image["stamp_ns"], image["encoding"]) == (T0, "jpeg")
     assert bytes(image["data"]) == b"\xff\xd8 and so on"
     assert np.shares_memory(np.frombuffer(image["data"], np.uint8), np.frombuffer(message.data, np.uint8))
@@ -64,7 +65,7 @@ def test_a_compressed_image_is_handed_on_without_a_copy():
 
 def test_a_raw_image_keeps_its_padded_rows():
     message = Image(encoding="bgr8", height=2, width=2, step=8, is_bigendian=1, data=array("B", bytes(range(16))))
-    image = convert.image_arguments(message)
+    image = image_arguments(message)
     assert [image[name] for name in ("height", "width", "step", "is_bigendian")] == [2, 2, 8, True]
     assert bytes(image["data"]) == bytes(range(16))
 
@@ -75,7 +76,7 @@ def test_odometry_becomes_a_pose_with_its_twist():
     message.pose.pose.position.x, message.pose.pose.orientation.w = 4.0, 0.0
     message.pose.pose.orientation.z = 1.0
     message.twist.twist.linear.x, message.twist.twist.angular.z = 3.0, 0.2
-    pose = convert.pose_from_message(message)
+    pose = pose_from_message(message)
     assert pose.stamp_ns == T0
     assert pose.position.tolist() == [4, 0, 0]
     assert pose.orientation.tolist() == [0, 0, 1, 0]

@@ -5,9 +5,9 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.lifecycle import TransitionCallbackReturn
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.convert import stamp_ns
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -41,7 +41,7 @@ def test_it_drives_again_after_deactivate_and_after_cleanup(live):
         assert node.trigger_deactivate() == SUCCESS
         driver.wait_for("markers", lambda array: any(marker.action == marker.DELETEALL for marker in array.markers))
         driver.received["path"].clear()
-        driver.play()
+        driver.play(seconds=0.5)
         assert not driver.received["path"]
         if again == "cleanup":
             assert node.trigger_cleanup() == SUCCESS

@@ -6,12 +6,14 @@ import time
 import numpy as np
 import pytest
 from alpamayo_ros.srv import Ask
+from drives import decode_all
 from live import LATCHED, STEP_NS, VOLATILE, wait_until
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from alpamayo_ros.core.incoming import stamp_ns
+from alpamayo_ros.core.types import BadImageError
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.convert import stamp_ns
 
 
 def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):
@@ -94,6 +96,26 @@ def test_odometry_that_is_no_pose_is_refused_by_name_and_the_node_recovers(live,
     assert not driver.received["path"]
     t0 = driver.play()
     driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_a_picture_that_can_not_be_decoded_is_never_chosen_again(live):
+    failures = []
+
+    def decode_and_note(observation):
+        try:
+            decode_all(observation)
+        except BadImageError:
+            failures.append(observation.t0_ns)
+            raise
+
+    live.node(make_engine=lambda _: NullEngine(before=decode_and_note))
+    driver = live.driver()
+    driver.play()
+    bad_ns = driver.play(seconds=0.0, data=b"no picture")
+    assert "expected a JPEG" in driver.wait_for_skip("bad_image").detail
+    t0 = driver.play(seconds=0.5)
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert failures == [bad_ns]
 
 
 def test_an_engine_that_raises_is_an_error_with_its_words_and_the_next_tick_works(live):

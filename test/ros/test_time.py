@@ -5,8 +5,9 @@ import time
 
 from rosgraph_msgs.msg import Clock
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.ros.clock import ClockWatch
-from alpamayo_ros.ros.convert import stamp_ns, time_message
+from alpamayo_ros.ros.convert import time_message
 
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

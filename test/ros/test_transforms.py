@@ -5,9 +5,9 @@ import pytest
 from geometry_msgs.msg import TransformStamped
 from rclpy.qos import DurabilityPolicy, QoSProfile
 
+from alpamayo_ros.core.child_frame import ChildFrame
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.settings import OdometrySettings
-from alpamayo_ros.ros.child_frame import ChildFrame
-from alpamayo_ros.ros.convert import stamp_ns
 
 tf2 = pytest.importorskip("tf2_msgs.msg", reason="needs tf2_msgs: make setup builds it")
 
@@ -29,20 +29,20 @@ def test_the_base_frame_itself_needs_no_transform_and_gives_no_warning():
 @pytest.mark.parametrize(("parent", "child", "x"), [("gps", "base_link", -2.0), ("base_link", "gps", 2.0)])
 def test_a_static_transform_is_used_in_either_direction(parent, child, x):
     frame = ChildFrame(OdometrySettings())
-    frame.add_static(static(parent, child, x))
+    frame.add_static(tf2.TFMessage(transforms=[static(parent, child, x)]))
     assert frame.mounting("gps").position.tolist() == [-2.0, 0, 0]
     assert frame.warning == ""
 
 
 def test_the_parameter_goes_before_a_static_transform():
     frame = ChildFrame(OdometrySettings(child_to_base=(-3.0, 0, 0, 0, 0, 0)))
-    frame.add_static(static("gps", "base_link", -2.0))
+    frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", -2.0)]))
     assert frame.mounting("gps").position.tolist() == [-3.0, 0, 0]
 
 
 def test_another_child_frame_without_a_transform_is_taken_for_base_link_with_a_warning():
     frame = ChildFrame(OdometrySettings())
-    frame.add_static(static("gps", "camera", 1.0))
+    frame.add_static(tf2.TFMessage(transforms=[static("gps", "camera", 1.0)]))
     assert frame.mounting("gps").is_identity
     assert "'gps'" in frame.warning
     assert "odometry.child_to_base" in frame.warning

@@ -128,11 +128,12 @@ class TestRawEncodings:
         wanted = decode(raw_frame(rows, encoding))
         assert np.array_equal(decode(raw_frame(padded, encoding, data=data)), wanted)
 
-    def test_bgr8_of_640x480_with_a_step_of_1928(self) -> None:
-        rgb = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
-        rows = np.zeros((480, 1928), np.uint8)
-        rows[:, :1920] = rgb[..., ::-1].reshape(480, 1920)
-        frame = raw_frame(rows, "bgr8", height=480, width=640)
+    @pytest.mark.parametrize("width", [640, 641])
+    def test_bgr8_with_a_step_of_1928(self, width: int) -> None:
+        rgb = np.random.default_rng(0).integers(0, 256, (480, width, 3), dtype=np.uint8)
+        rows = np.full((480, 1928), 255, np.uint8)
+        rows[:, : 3 * width] = rgb[..., ::-1].reshape(480, 3 * width)
+        frame = raw_frame(rows, "bgr8", height=480, width=width)
         assert np.array_equal(decode(frame), rgb)
 
     def test_big_endian_mono16(self) -> None:
@@ -140,9 +141,17 @@ class TestRawEncodings:
         wanted, _, _ = expected("mono16")
         assert np.array_equal(decode(raw_frame(rows, "mono16", is_bigendian=True)), wanted)
 
-    def test_the_big_endian_flag_means_nothing_for_bytes(self) -> None:
-        rows = encode_raw(picture(), "bgr8")
-        assert np.array_equal(decode(raw_frame(rows, "bgr8", is_bigendian=True)), picture())
+    def test_big_endian_mono16_with_padded_rows(self) -> None:
+        rows = (gray(picture()).astype(">u2") * 257).astype(">u2").view(np.uint8)
+        padded = np.hstack([rows, np.full((HEIGHT, 6), 255, np.uint8)])
+        wanted, _, _ = expected("mono16")
+        assert np.array_equal(decode(raw_frame(padded, "mono16", is_bigendian=True)), wanted)
+
+    @pytest.mark.parametrize("encoding", [name for name in RAW_ENCODINGS if name != "mono16"])
+    def test_the_big_endian_flag_means_nothing_for_bytes(self, encoding: str) -> None:
+        rows = encode_raw(picture(), encoding)
+        wanted = decode(raw_frame(rows, encoding))
+        assert np.array_equal(decode(raw_frame(rows, encoding, is_bigendian=True)), wanted)
 
     @pytest.mark.parametrize("step", [WIDTH, WIDTH * 3 // 2, WIDTH * 2])
     def test_tightly_packed_nv12_whatever_the_driver_calls_its_step(self, step: int) -> None:
@@ -169,6 +178,7 @@ class TestRawEncodings:
             ("rgb8", {"data": b""}, "the data are 0 bytes, expected 9216"),
             ("rgb8", {"data": bytes(9217)}, "the data are 9217 bytes, expected 9216"),
             ("rgb8", {"height": 0}, "the image is 64x0 pixels"),
+            ("bayer_rggb8", {"height": 2}, "the image is 64x2 pixels, expected at least 3x3"),
             ("yuyv", {"width": 63}, "63 pixels wide, expected an even number"),
             ("nv12", {"height": 47}, "47 pixels high, expected an even number"),
         ],
@@ -199,6 +209,25 @@ class TestUnknownEncodings:
         bridge = SimpleNamespace(CvBridge=type("CvBridge", (), {"imgmsg_to_cv2": imgmsg_to_cv2}))
         monkeypatch.setitem(sys.modules, "cv_bridge", bridge)
         assert np.array_equal(decode(self.frame), picture())
+
+    def test_cv_bridge_is_given_rows_without_padding_since_older_ones_shear_the_picture(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class CvBridge:
+            """As the older ones: the step is not looked at."""
+
+            def encoding_to_dtype_with_channels(self, encoding: str) -> tuple[str, int]:
+                return "uint8", 3
+
+            def imgmsg_to_cv2(self, message: SimpleNamespace, wanted: str) -> np.ndarray:
+                return np.ndarray((message.height, message.width, 3), np.uint8, message.data)
+
+        monkeypatch.setitem(sys.modules, "cv_bridge", SimpleNamespace(CvBridge=CvBridge))
+        rows = encode_raw(picture(), "rgb8")
+        padded = np.hstack([rows, np.zeros((HEIGHT, 8), np.uint8)])
+        assert np.array_equal(decode(raw_frame(padded, "8UC3")), picture())
+        with pytest.raises(BadImageError, match="expected rows of at least 192 bytes"):
+            decode(raw_frame(padded, "8UC3", data=padded.tobytes()[:5000]))
 
     def test_what_cv_bridge_does_not_know_either_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class CvBridge:
@@ -236,7 +265,14 @@ class TestCompressed:
             "",
         ],
     )
-    @pytest.mark.parametrize("sampling", [cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444])
+    @pytest.mark.parametrize(
+        "sampling",
+        [
+            cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+            cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+            cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+        ],
+    )
     def test_a_colour_jpeg(self, encoding: str, sampling: int) -> None:
         assert_shows(decode(file_frame(jpeg(picture(), sampling=sampling), encoding)), picture(), 8)
 
@@ -261,9 +297,24 @@ class TestCompressed:
         data = png(gray(picture()).astype(np.uint16) * 257)
         assert np.array_equal(decode(file_frame(data, "mono16; png compressed ")), expected("mono16")[0])
 
-    def test_a_bayer_image_that_was_compressed_as_it_is(self) -> None:
-        data = png(mosaic(picture(), "gbrg"))
-        assert_shows(decode(file_frame(data, "bayer_gbrg8; png compressed ")), picture(), 3, edge=1)
+    @pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
+    @pytest.mark.parametrize("bits", [8, 16])
+    def test_a_bayer_image_that_was_compressed_as_it_is(self, pattern: str, bits: int) -> None:
+        pixels = mosaic(picture(), pattern)
+        data = png(pixels if bits == 8 else pixels.astype(np.uint16) * 257)
+        assert_shows(decode(file_frame(data, f"bayer_{pattern}{bits}; png compressed ")), picture(), 3, edge=1)
+
+    @pytest.mark.parametrize("encoding", ["bayer_rggb8; jpeg compressed bgr8", "bayer_rggb8; jpeg compressed "])
+    def test_a_bayer_image_that_was_interpolated_before_it_was_compressed(self, encoding: str) -> None:
+        assert_shows(decode(file_frame(jpeg(picture()), encoding)), picture(), 8)
+
+    def test_a_mosaic_of_an_unknown_pattern_is_refused_not_shown_as_gray(self) -> None:
+        with pytest.raises(BadImageError, match="mosaic of an unknown pattern, expected one of bayer_rggb8, "):
+            decode(file_frame(png(mosaic(picture(), "rggb")), "bayer_rgbw8; png compressed "))
+
+    def test_a_16_bit_colour_png(self) -> None:
+        data = png(picture()[..., ::-1].astype(np.uint16) * 257)
+        assert np.array_equal(decode(file_frame(data, "rgb16; png compressed bgr16")), picture())
 
     def test_the_exif_orientation_is_ignored(self) -> None:
         tiff = b"MM\x00*\x00\x00\x00\x08" + struct.pack(">HHHIHHI", 1, 0x0112, 3, 1, 6, 0, 0)  # 6: rotate by 90 degrees

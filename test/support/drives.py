@@ -9,9 +9,10 @@ import cv2
 import numpy as np
 
 from alpamayo_ros.core.settings import Settings, parse_settings
-from alpamayo_ros.core.types import Array, EgoPose
+from alpamayo_ros.core.types import Array, EgoPose, Observation
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag, image_topic
+from alpamayo_ros.sensors.decode import decode
 
 START_NS = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -79,7 +80,9 @@ class _Collector:
             self.messages.append(Message(topic, content, stamp_ns))
 
 
-def record(motion: Motion, seconds: float, cameras: Sequence[str] = ("front_wide",)) -> list[Message]:
+def record(
+    motion: Motion, seconds: float, cameras: Sequence[str] = ("front_wide",), image_rate: int = 10
+) -> list[Message]:
     """What is sent during a drive, in order."""
     collector = _Collector()
     bag = DriveBag(collector)  # type: ignore[arg-type]
@@ -91,10 +94,17 @@ def record(motion: Motion, seconds: float, cameras: Sequence[str] = ("front_wide
         velocity = rotation(yaw).T @ np.array([x1 - x0, y1 - y0, 0]) / (2 * step)
         turning = np.array([0, 0, yaw1 - yaw0]) / (2 * step)
         bag.pose(pose.stamp_ns, pose.position, rotation(yaw), velocity, turning)
-    for number in range(round(seconds * 10) + 1):
+    for number in range(round(seconds * image_rate) + 1):
         for camera in cameras:
-            bag.image(camera, START_NS + number * SECOND // 10, JPEG, "jpeg")
+            bag.image(camera, START_NS + number * SECOND // image_rate, JPEG, "jpeg")
     return sorted(collector.messages, key=lambda message: (message.stamp_ns, message.topic))
+
+
+def decode_all(observation: Observation) -> None:
+    """What an engine does with an observation's frames: raises BadImageError for one that can't be decoded."""
+    for frames in observation.frames.values():
+        for frame in frames:
+            decode(frame)
 
 
 def write_bag(path: Path, messages: Sequence[Message], lag: Callable[[Message], float] = lambda message: 0.0) -> Path:

@@ -24,7 +24,7 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.ros.convert import time_message
-from alpamayo_ros.ros.executor import NodeExecutor
+from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 
 STEP_NS = 100_000_000
@@ -120,7 +120,7 @@ class Driver(Node):
         """Where the vehicle is at that time, m."""
         return self.speed * (ns - self._origin_ns) * 1e-9
 
-    def play(self, seconds: float = 2.2, start_ns: int | None = None, **odometry: Any) -> int:
+    def play(self, seconds: float = 2.2, start_ns: int | None = None, data: bytes = JPEG, **odometry: Any) -> int:
         """Drive on for so long, faster than the clock; returns the stamp of the last frame.
 
         The drive goes on from where it was, or begins at `start_ns`, the first time now.
@@ -131,7 +131,7 @@ class Driver(Node):
             ns, self._next_ns = self._next_ns, self._next_ns + STEP_NS
             self.send_odometry(ns, **odometry)
             for camera in self.cameras:
-                self.send_frame(ns, camera)
+                self.send_frame(ns, camera, data)
             time.sleep(0.008)  # not all at once: a frame must not wait for its pose for longer than wait_timeout
         return ns
 
@@ -209,7 +209,6 @@ class Live:
         self.context.try_shutdown()
 
     def _spin(self, node: Node) -> None:
-        executor = NodeExecutor(4, context=self.context)
-        thread = threading.Thread(target=executor.run, args=(node, self._stopping), name=f"spin {node.get_name()}")
+        thread = threading.Thread(target=serve, args=(node, self._stopping), name=f"spin {node.get_name()}")
         thread.start()
         self._running.append((node, thread))

@@ -219,7 +219,6 @@ class TestWrongInput:
         assert "damaged" in capsys.readouterr().err
 
 
-@pytest.mark.live
 def test_ctrl_c_leaves_nothing(tmp_path: Path, rig: Path) -> None:
     bag = write_bag(tmp_path / "drive", record(straight(9.0), 60))
     results = tmp_path / "results"

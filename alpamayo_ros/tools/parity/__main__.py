@@ -1,7 +1,8 @@
 """Compares the model with numbers that NVIDIA's code produced: `python -m alpamayo_ros.tools.parity GOLDEN_DIR`.
 
-Prints one line per comparison, `PASS|FAIL name max_error tolerance` or `N/S name reason`, and last the counts. Exits
-with 1 when something failed or isn't supported, and with 2 when there was nothing to compare.
+Prints one line per comparison, `PASS|FAIL name max_error tolerance`, `N/S name reason`, or `N/A name reason` for what
+can't exist in the engine at hand and isn't counted; and last the counts. Exits with 1 when something failed or isn't
+supported, and with 2 when there was nothing to compare.
 
 With `--dtype bfloat16` or `float16` the whole model runs with such weights: it reads the recorded tokens and states,
 and the error of every Euler step is printed. `--device` takes everything that has tensors to another device.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -21,11 +22,11 @@ from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.device import DTYPES, resolve_device
-from alpamayo_ros.tools.parity.case import Case, CaseResult, Machine, Status, not_supported
-from alpamayo_ros.tools.parity.registry import CHECKERS
+from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, not_supported
+from alpamayo_ros.tools.parity.registry import CHECKERS, checkers_for
 
 
-def find_cases(folder: Path, machine: Machine) -> list[Case]:
+def find_cases(folder: Path, machine: Machine, known: Sequence[Checker] = CHECKERS) -> list[Case]:
     """Every case of every file in a folder. A file that can't be read is a case that fails.
 
     Raises:
@@ -36,7 +37,7 @@ def find_cases(folder: Path, machine: Machine) -> list[Case]:
     cases: list[Case] = []
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for path in files:
-        checkers = [checker for checker in CHECKERS if fnmatchcase(path.name, checker.pattern)]
+        checkers = [checker for checker in known if fnmatchcase(path.name, checker.pattern)]
         if not checkers and path.suffix == ".npz":
             reason = f"nothing here checks a file named {path.name}"
             cases.append(Case(path.stem, lambda name=path.stem, reason=reason: [not_supported(name, reason)]))  # type: ignore[misc]
@@ -46,7 +47,7 @@ def find_cases(folder: Path, machine: Machine) -> list[Case]:
             except Exception as error:
                 cases.append(_failing(path.stem, f"{path.name} can't be read: {_describe(error)}"))
     if not cases:
-        patterns = ", ".join(sorted({checker.pattern for checker in CHECKERS}))
+        patterns = ", ".join(sorted({checker.pattern for checker in known}))
         raise ConfigurationError(f"{folder} holds no golden file; their names are {patterns}")
     return cases
 
@@ -82,13 +83,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m alpamayo_ros.tools.parity", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="GOLDEN_DIR", help="a folder of golden files")
     parser.add_argument("--only", metavar="NAME", help="a file, a case or a quantity, such as action_space/left_turn")
+    parser.add_argument(
+        "--engine", choices=["transformers", "vllm"], default="transformers", help="whose models (default: %(default)s)"
+    )
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")
     options = parser.parse_args(arguments)
     try:
         machine = Machine(resolve_device(options.device), DTYPES[options.dtype])
         torch.backends.cudnn.allow_tf32 = False  # convolutions round to 10 bits by default, which the tolerances forbid
-        counts = _print_results(find_cases(options.folder, machine), options.only)
+        counts = _print_results(find_cases(options.folder, machine, checkers_for(options.engine)), options.only)
         if not counts:
             raise ConfigurationError(f"--only {options.only} matches no case in {options.folder}")
     except AlpamayoError as error:

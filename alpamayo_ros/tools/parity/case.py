@@ -19,6 +19,7 @@ class Status(str, Enum):
     PASS = "PASS"
     FAIL = "FAIL"
     NOT_SUPPORTED = "N/S"
+    NOT_APPLICABLE = "N/A"  # not counted
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class CaseResult:
     message: str = ""  # why it isn't supported, or what failed
 
     def line(self) -> str:
-        """`PASS|FAIL name max_error tolerance`, or `N/S name reason`."""
-        if self.status is Status.NOT_SUPPORTED:
-            return f"N/S {self.name} {self.message}"
+        """`PASS|FAIL name max_error tolerance`, or `N/S|N/A name reason`."""
+        if self.status in (Status.NOT_SUPPORTED, Status.NOT_APPLICABLE):
+            return f"{self.status.value} {self.name} {self.message}"
         return f"{self.status.value} {self.name} {self.max_error:.3g} {self.tolerance:g} {self.message}".rstrip()
 
 
@@ -100,6 +101,11 @@ def same_text(name: str, actual: str, expected: str) -> CaseResult:
 def not_supported(name: str, reason: str) -> CaseResult:
     """A case that can't be run, and why."""
     return CaseResult(name, Status.NOT_SUPPORTED, message=reason)
+
+
+def not_applicable(name: str, reason: str) -> CaseResult:
+    """Something that can't exist in the engine that is checked, and why."""
+    return CaseResult(name, Status.NOT_APPLICABLE, message=reason)
 
 
 def _as_float(values: Tensor | ArrayLike) -> np.ndarray:

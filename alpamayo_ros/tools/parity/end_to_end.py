@@ -16,6 +16,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.reasoning import write
+from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
@@ -115,7 +116,10 @@ class _Run:
         if "x0_noise" in self.arrays and not self.tolerances.teacher_forced:
             config = replace(self.model.config, images=self._image_config)
             model = replace(self.model, config=config)
-            yield from check_predictions(self.name, self.arrays, self.settings, model, self.frames, rows)
+            engine = TransformersEngine(model, self.name, max_samples=1, max_cameras=7)
+            yield from check_predictions(
+                self.name, self.arrays, self.settings, engine, self.vocabulary, self.frames, rows
+            )
 
     @property
     def vocabulary(self) -> Vocabulary:

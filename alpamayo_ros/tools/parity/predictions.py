@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, EgoPose, Frame, Observation, SamplingOptions
-from alpamayo_ros.engine.transformers_engine import TransformersEngine
-from alpamayo_ros.model.alpamayo import AlpamayoModel
+from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.tools.parity.case import CaseResult, close
 
 XYZ_TOLERANCE = 2e-3  # m
 ROTATION_TOLERANCE = 1e-3
 
-
-class _EngineWithNoise(TransformersEngine):
-    """The engine with recorded noise in place of its own."""
-
-    noise: Tensor  # [K, N, 2]
-
-    def _noise(self, options: SamplingOptions) -> Tensor:
-        return self.noise
+_serials = itertools.count()
 
 
 def check_predictions(
     name: str,
     arrays: Mapping[str, np.ndarray],
     settings: Mapping[str, Any],
-    model: AlpamayoModel,
+    engine: Engine,
+    vocabulary: Vocabulary,
     frames: np.ndarray,
     rows: Sequence[int],
 ) -> Iterator[CaseResult]:
@@ -39,41 +33,43 @@ def check_predictions(
 
     Args:
         name, arrays, settings: Of the case.
-        model: Its image limits have to be the case's.
+        engine: Its image limits have to be the case's.
+        vocabulary: The model's.
         frames: [images, 3, H, W] uint8.
         rows: The prompt of each row.
     """
-    engine = _EngineWithNoise(model, name, max_samples=1, max_cameras=7)
-    closing = [model.vocabulary.reasoning_end, model.vocabulary.future_start]
+    closing = [vocabulary.reasoning_end, vocabulary.future_start]
     more, samples = settings["diffusion_kwargs"], settings["num_traj_samples"]
     for row, prompt in enumerate(rows):
         plan = settings["forced_plan"] and settings["forced_plan"][row]
         if not plan or plan[-2:] != closing:
             continue
-        engine.noise = torch.from_numpy(arrays["x0_noise"][row : row + 1])
+        noise = torch.from_numpy(arrays["x0_noise"][row : row + 1])
+        vars(engine)["_noise"] = lambda _options, noise=noise: noise  # recorded noise in place of its own
         options = SamplingOptions(
             reasoning="given",
-            given_reasoning=model.vocabulary.decode(plan[:-2]),
+            given_reasoning=vocabulary.decode(plan[:-2]),
             flow_steps=more.get("inference_step"),
             noise_temperature=more.get("temperature", 1.0),
             guidance_weight=settings["guidance_alpha"],
         )
-        prediction = engine.predict(_observation(arrays, settings, frames, prompt), options)
+        prediction = engine.predict(recorded_observation(arrays, settings, frames, prompt), options)
         xyz, rotation = (arrays[key][prompt, 0, row % samples] for key in ("pred_xyz", "pred_rot"))
         yield close(f"{name}/predict/{row}/xyz", prediction.xyz[0], xyz, XYZ_TOLERANCE)
         yield close(f"{name}/predict/{row}/rotation", prediction.rotation[0], rotation, ROTATION_TOLERANCE)
 
 
-def _observation(
+def recorded_observation(
     arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any], frames: np.ndarray, prompt: int
 ) -> Observation:
+    """What the engine is given for one prompt of a case; its frames have serials that no other has."""
     height, width = settings["image_hw"]
     cameras = settings["cameras"] or range(len(frames) // FRAMES_PER_CAMERA)
     by_camera: dict[int, list[Frame]] = {camera: [] for camera in cameras}
     for index, pixels in enumerate(frames):
         camera = cameras[index // FRAMES_PER_CAMERA]
         data = np.ascontiguousarray(pixels.transpose(1, 2, 0))
-        by_camera[camera].append(Frame(index, camera, index, data, "rgb8", height, width, 3 * width))
+        by_camera[camera].append(Frame(next(_serials), camera, index, data, "rgb8", height, width, 3 * width))
     texts = settings["nav_text"]
     return Observation(
         t0_ns=0,

@@ -11,6 +11,7 @@ from alpamayo_ros.tools.parity.history_tokens import HISTORY_TOKENS
 from alpamayo_ros.tools.parity.images import IMAGES
 from alpamayo_ros.tools.parity.metrics import METRICS
 from alpamayo_ros.tools.parity.prompts import PROMPTS
+from alpamayo_ros.tools.parity.vllm_end_to_end import VLLM_END_TO_END
 
 CHECKERS: tuple[Checker, ...] = (
     ACTION_PROJECTION,
@@ -22,3 +23,10 @@ CHECKERS: tuple[Checker, ...] = (
     METRICS,
     PROMPTS,
 )
+
+
+def checkers_for(engine: str) -> tuple[Checker, ...]:
+    """The checkers of an engine: "transformers", or "vllm", which has its own for whole models."""
+    if engine == "transformers":
+        return CHECKERS
+    return tuple(VLLM_END_TO_END if checker is END_TO_END else checker for checker in CHECKERS)

@@ -1,0 +1,55 @@
+"""Where base_link is in the odometry's child frame: by parameter, by /tf_static, or taken to be the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpamayo_ros.core.incoming import mounting_from_transform
+from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.odometry import pose_fault
+from alpamayo_ros.core.settings import OdometrySettings
+from alpamayo_ros.core.types import EgoPose
+
+
+class ChildFrame:
+    """Brings poses of the odometry's child frame to base_frame.
+
+    The way is `odometry.child_to_base`, or a static transform between the two. A child frame with another name and
+    neither of these is taken for base_frame, and `warning` says so.
+    """
+
+    def __init__(self, settings: OdometrySettings) -> None:
+        self.warning = ""
+        self._base_frame = settings.base_frame
+        self._given = Mounting.from_xyz_rpy(settings.child_to_base)
+        self._static: dict[str, Mounting] = {}  # child frame -> where base_frame is in it
+
+    def add_static(self, message: Any) -> None:
+        """A tf2_msgs/TFMessage of /tf_static; transforms that don't touch base_frame are ignored."""
+        for transform in message.transforms:
+            mounting = mounting_from_transform(transform)
+            if mounting is None:
+                continue
+            if transform.child_frame_id == self._base_frame:
+                self._static[transform.header.frame_id] = mounting
+            elif transform.header.frame_id == self._base_frame:
+                self._static[transform.child_frame_id] = mounting.inverse()
+
+    def mounting(self, child_frame_id: str) -> Mounting:
+        """Where base_frame is in that child frame."""
+        known = child_frame_id in ("", self._base_frame) or not self._given.is_identity
+        found = self._given if known else self._static.get(child_frame_id)
+        self.warning = (
+            ""
+            if found is not None
+            else (
+                f"the odometry's child frame is {child_frame_id!r}, taken for {self._base_frame!r}: set "
+                "odometry.child_to_base, or publish a static transform between the two"
+            )
+        )
+        return self._given if found is None else found
+
+    def base_pose(self, pose: EgoPose, child_frame_id: str) -> EgoPose:
+        """The pose of base_frame; one that is no pose stays as it is, for the builder to refuse by name."""
+        mounting = self.mounting(child_frame_id)
+        return pose if pose_fault(pose) is not None else mounting.base_pose(pose)

@@ -1,0 +1,63 @@
+"""What messages say, as the core's data. Nothing is checked here: the builder and the decoder refuse by name.
+
+A message is anything that has the fields of its ROS type, such as rclpy's and rosbags' messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.rotation import matrix_from_quaternion
+from alpamayo_ros.core.types import Array, EgoPose
+
+SECOND_NS = 1_000_000_000
+
+
+def stamp_ns(stamp: Any) -> int:
+    """A builtin_interfaces/Time in nanoseconds."""
+    return int(stamp.sec) * SECOND_NS + int(stamp.nanosec)
+
+
+def image_arguments(message: Any) -> dict[str, Any]:
+    """A sensor_msgs Image or CompressedImage as the arguments of ObservationBuilder.add_frame; no bytes are copied."""
+    arguments = {"stamp_ns": stamp_ns(message.header.stamp), "data": memoryview(message.data)}
+    if hasattr(message, "format"):  # a CompressedImage
+        return {**arguments, "encoding": message.format}
+    return {
+        **arguments,
+        "encoding": message.encoding,
+        "height": message.height,
+        "width": message.width,
+        "step": message.step,
+        "is_bigendian": bool(message.is_bigendian),
+    }
+
+
+def pose_from_message(message: Any) -> EgoPose:
+    """A nav_msgs/Odometry as the pose and twist of its child frame."""
+    return EgoPose(
+        stamp_ns=stamp_ns(message.header.stamp),
+        position=_vector(message.pose.pose.position),
+        orientation=_quaternion(message.pose.pose.orientation),
+        linear_velocity=_vector(message.twist.twist.linear),
+        angular_velocity=_vector(message.twist.twist.angular),
+    )
+
+
+def mounting_from_transform(transform: Any) -> Mounting | None:
+    """A geometry_msgs/TransformStamped as its child frame's place in its header's frame; None if it is no rotation."""
+    orientation = _quaternion(transform.transform.rotation)
+    if not (np.isfinite(orientation).all() and orientation.any()):
+        return None
+    return Mounting(_vector(transform.transform.translation), matrix_from_quaternion(orientation))
+
+
+def _vector(message: Any) -> Array:
+    return np.array([message.x, message.y, message.z])
+
+
+def _quaternion(message: Any) -> Array:
+    return np.array([message.x, message.y, message.z, message.w])

@@ -1,0 +1,29 @@
+"""The navigation text in force."""
+
+from __future__ import annotations
+
+
+class Navigation:
+    """A text, and how long ago it came.
+
+    Args:
+        timeout: s after which a text is no longer in force; 0: never.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.text = ""
+        self._timeout = timeout
+        self._since_ns = 0
+
+    def set(self, text: str, now_ns: int) -> None:
+        """A text has come; an empty one clears it."""
+        self.text, self._since_ns = text.strip(), now_ns
+
+    def restart(self, now_ns: int) -> None:
+        """The clock has jumped: the text, which may be latched, is still in force, and its age counts from now."""
+        self._since_ns = now_ns
+
+    def age(self, now_ns: int) -> float | None:
+        """Seconds since the text came; None when none is in force."""
+        age = (now_ns - self._since_ns) * 1e-9
+        return age if self.text and (self._timeout == 0 or age <= self._timeout) else None

@@ -1,0 +1,349 @@
+"""The production engine: the backbone in vLLM, the action expert on its KV cache in place."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.core.types import (
+    FRAMES_PER_CAMERA,
+    BadImageError,
+    ConfigurationError,
+    EngineError,
+    Frame,
+    Observation,
+    Prediction,
+    SamplingOptions,
+    Timings,
+)
+from alpamayo_ros.engine.assemble import assemble_prediction
+from alpamayo_ros.engine.base import EngineInfo, LoadOptions
+from alpamayo_ros.engine.device import resolve_dtype
+from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.options import check_length, check_options
+from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text, closed_text
+from alpamayo_ros.engine.sampling import flow_noise
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
+from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Writing
+from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob, FlowShape
+from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
+from alpamayo_ros.engine.vllm.startup import Sizes, check_device, check_ranks, set_environment, start_vllm, stop_vllm
+from alpamayo_ros.engine.vllm.versions import check_vllm
+from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.prompt import Prompt
+from alpamayo_ros.model.rope_positions import rope_positions
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_SAMPLES = 6  # the node's default
+CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
+
+
+@dataclass(frozen=True, eq=False)
+class Tick:
+    """One observation on its way."""
+
+    observation: Observation
+    options: SamplingOptions
+    clock: StageClock
+    pictures: tuple[Picture, ...]
+    prompt: Prompt
+
+    @property
+    def rows(self) -> int:
+        """Reasonings: one for all samples, or one each."""
+        return self.options.num_samples if self.options.reasoning == "independent" else 1
+
+    @property
+    def guided(self) -> bool:
+        """Whether the flow also reads the prompt without its route."""
+        return self.options.guidance_weight not in (None, 1)
+
+
+class VllmEngine:
+    """One resident model. See the Engine protocol in base.py.
+
+    A tick: requests write the reasoning; follow-up requests read it to its last token and pin the sequences in the KV
+    cache; the flow reads the pinned blocks where they lie; they are released. Draft tokens are not used.
+    """
+
+    def __init__(self, config: ModelConfig, constants: Constants, info: EngineInfo, backbone: VllmBackbone) -> None:
+        self.info = info
+        self._config = config
+        self._vocabulary = config.load_vocabulary()
+        self._action_space = constants.action_space
+        self._backbone = backbone
+        self._prompts = TickPrompts(config, self._vocabulary)
+        # a tick's frames twice over: those in use, and those that come until they are
+        self._pictures = Pictures(config.images, 2 * FRAMES_PER_CAMERA * info.max_cameras)
+        self._device = torch.device(info.device)
+        self._closed = False
+
+    @classmethod
+    def load(cls, checkpoint: str, **options: Any) -> VllmEngine:
+        """Load a checkpoint.
+
+        Args:
+            checkpoint: folder or Hugging Face name.
+            options: fields of LoadOptions.
+
+        Raises:
+            ConfigurationError: a checkpoint that can't be used.
+            EngineError: no vLLM, one of another version, no device, or too little memory.
+        """
+        wanted = LoadOptions(**options)
+        return cls.from_config(ModelConfig.load(checkpoint, wanted.base_model), checkpoint, wanted)
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, name: str, wanted: LoadOptions) -> VllmEngine:
+        """The same for a config that was read before."""
+        version = check_vllm()
+        set_environment()
+        where = check_device(wanted.device)
+        kind = resolve_dtype(wanted.dtype, where)
+        files = open_weights(config)
+        constants = Constants.of(config, files, wanted.bf16_constants)
+        network = make_network_on_meta(config, constants.bf16_frequencies)
+        if config.random_seed is None:
+            check_weights(config, files, network)
+        ranks = wanted.tensor_parallel_size
+        check_ranks(config.expert, ranks)
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
+        engine = start_vllm(config, sizes, where, kind, ranks, parameters)
+        try:
+            shapes = _shapes(config, wanted.max_samples)
+            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
+            backbone = VllmBackbone(engine, plan)
+        except BaseException:
+            stop_vllm(engine)
+            raise
+        info = EngineInfo(
+            engine="vllm",
+            model=name,
+            model_type=config.model_type,
+            device=str(where),
+            dtype=str(kind).removeprefix("torch."),
+            parameters=parameters,
+            trained=config.trained,
+            max_samples=wanted.max_samples,
+            max_cameras=wanted.max_cameras,
+            max_tokens=sizes.sequence_tokens,
+            checkpoint_hash=files.hash,
+        )
+        logger.info("vLLM %s: %s", version, backbone.describe())
+        return cls(config, constants, info, backbone)
+
+    def warm_up(self) -> None:
+        """Run a tick of the largest prompt in every way, and spare the garbage collector all that stays from now on."""
+        samples = min(WARM_UP_SAMPLES, self.info.max_samples)
+        observation = dummy_observation(self.info.max_cameras)
+        guided = replace(observation, navigation="Turn left in 30m")
+        for reasoning in ("shared", "independent"):
+            options = SamplingOptions(num_samples=samples, max_reasoning_tokens=2, reasoning=reasoning)
+            self.predict(observation, options)
+            self.predict(guided, replace(options, guidance_weight=1.5))
+        self._pictures.clear()
+        gc.collect()
+        gc.freeze()
+
+    def prepare(self, frames: Sequence[Frame]) -> None:
+        """Decode and encode frames early; one that can't be decoded is left for `predict` to name."""
+        self._check_open()
+        clock = StageClock(self._device)
+        readings = []
+        for frame in self._pictures.missing(frames):
+            try:
+                readings.append(self._image_alone(self._pictures.get([frame], clock)[0]))
+            except BadImageError:
+                continue
+        if readings:
+            with _vllm_faults(self.info.device):
+                self._backbone.write([Writing(reading, (), 1) for reading in readings], clock)
+
+    def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
+        """Predict one tick.
+
+        Raises:
+            BadImageError: a frame can't be decoded, or differs in size from its camera's other frames.
+            EngineError: options or an observation that this engine can't serve, or a fault of the device.
+        """
+        self._check_open()
+        with _vllm_faults(self.info.device):
+            return self._predict(self._open(observation, options))
+
+    def predict_batch(
+        self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
+    ) -> list[Prediction]:
+        """Predict several ticks, one after the other."""
+        return [self.predict(each, its) for each, its in zip(observations, options, strict=True)]
+
+    def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
+        """Answer a question about the scene in words.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`.
+        """
+        self._check_open()
+        with _vllm_faults(self.info.device):
+            tick = self._open(observation, replace(options, num_samples=1), question)
+            if not options.max_reasoning_tokens:
+                return ""
+            reading = Reading(tick.prompt, tick.pictures)
+            writing = Writing(
+                reading, answer_ends(self._vocabulary), options.max_reasoning_tokens, Draw.argument(options, sample=0)
+            )
+            self._backbone.call("alpamayo_allow_trajectory_tokens", True)
+            try:
+                written = self._backbone.write([writing], tick.clock)[0]
+            finally:
+                self._backbone.call("alpamayo_allow_trajectory_tokens", False)
+            return answer_text(self._vocabulary, written.token_ids)
+
+    def close(self) -> None:
+        """Free the weights, the cache and all that was kept."""
+        if not self._closed:
+            self._closed = True
+            self._pictures.clear()
+            self._backbone.close()
+            gc.unfreeze()
+            del self._backbone
+            gc.collect()
+
+    def _open(self, observation: Observation, options: SamplingOptions, question: str | None = None) -> Tick:
+        """Check everything, and write the prompt."""
+        check_options(options, observation, self.info, self._vocabulary)
+        clock = StageClock(self._device)
+        frames = [frame for of_camera in observation.frames.values() for frame in of_camera]
+        pictures = self._pictures.get(frames, clock)
+        check_sizes(observation, [picture.size for picture in pictures])
+        counts = [picture.rows * picture.columns for picture in pictures]
+        if question is None:
+            prompt = self._prompts.driving(observation, counts)
+        else:
+            prompt = self._prompts.question(observation, question, counts)
+        check_length(len(prompt), options, self.info)
+        return Tick(observation, options, clock, tuple(pictures), prompt)
+
+    def _predict(self, tick: Tick) -> Prediction:
+        before = self._backbone.call("alpamayo_images_encoded")
+        texts, written = self._reason(tick)
+        actions = self._denoise(tick, texts)
+        with tick.clock.stage("trajectory"):
+            prediction = assemble_prediction(
+                tick.observation, tick.options, texts, actions, self._action_space, self._vocabulary
+            )
+        encoded = self._backbone.call("alpamayo_images_encoded") - before
+        timings = Timings(
+            stages_ms=tick.clock.stages_ms,
+            frames_encoded=encoded,
+            frames_reused=len(tick.pictures) - encoded,
+            reasoning_tokens=written,
+        )
+        return replace(prediction, timings=timings)
+
+    def _reason(self, tick: Tick) -> tuple[list[Text], int]:
+        """The reasoning of every row, closed, and how many tokens of it were written one by one."""
+        options, vocabulary = tick.options, self._vocabulary
+        fixed = self._prompts.fixed_reasoning(options)
+        if fixed is not None:
+            self._check_fixed(tick, fixed)
+            return [fixed], 0
+        deadline = math.inf if options.deadline_ms is None else options.deadline_ms * 1e-3
+        if not options.max_reasoning_tokens or not deadline:
+            return [closed_text(vocabulary, options, sample, (), True) for sample in range(tick.rows)], 0
+        ends = (vocabulary.future_start, vocabulary.turn_end)
+        reading = Reading(tick.prompt, tick.pictures)
+        writings = [
+            Writing(reading, ends, options.max_reasoning_tokens, Draw.argument(options, sample), deadline)
+            for sample in range(tick.rows)
+        ]
+        written = self._backbone.write(writings, tick.clock)
+        texts = [
+            closed_text(vocabulary, options, sample, each.token_ids, each.late) for sample, each in enumerate(written)
+        ]
+        return texts, max(len(each.token_ids) for each in written)
+
+    def _denoise(self, tick: Tick, texts: Sequence[Text]) -> Tensor:
+        """Normalised actions [K, N, 2]."""
+        options = tick.options
+        prompts = [tick.prompt, tick.prompt.without_route()] if tick.guided else [tick.prompt]
+        readings = [Reading(prompt, tick.pictures, tuple(text.token_ids)) for prompt in prompts for text in texts]
+        with tick.clock.stage("prefix"):
+            pinned = self._backbone.pin(readings)
+        try:
+            prefixes = [_prefix(reading, its) for reading, its in zip(readings, pinned, strict=True)]
+            job = FlowJob(
+                prefixes=tuple(prefixes[: len(texts)]),
+                unguided=tuple(prefixes[len(texts) :]),
+                noise=self._noise(options) * options.noise_temperature,
+                steps=options.flow_steps or self._config.flow.num_inference_steps,
+                weight=1.0 if options.guidance_weight is None else options.guidance_weight,
+            )
+            with tick.clock.stage("expert"):
+                actions: Tensor = self._backbone.call("alpamayo_flow", job)
+        finally:
+            with tick.clock.stage("release"):
+                self._backbone.release(pinned)
+        return actions
+
+    def _noise(self, options: SamplingOptions) -> Tensor:
+        """What the flow starts from: [K, N, 2]."""
+        return flow_noise(options.seed, range(options.num_samples), self._config.action_space.n_waypoints)
+
+    def _image_alone(self, picture: Picture) -> Reading:
+        """A prompt of nothing but a picture."""
+        tokens = picture.rows * picture.columns
+        vocabulary = self._vocabulary
+        token_ids = (vocabulary.vision_start, *[vocabulary.image_pad] * tokens, vocabulary.vision_end)
+        return Reading(Prompt(token_ids, (range(1, 1 + tokens),), range(0), range(0)), (picture,))
+
+    def _check_fixed(self, tick: Tick, text: Text) -> None:
+        """One more token than is read gets sampled, and has to fit, too."""
+        room = self.info.max_tokens - len(tick.prompt) - 1
+        if len(text.token_ids) > room:
+            raise EngineError(
+                f"given_reasoning has {len(text.token_ids)} tokens; it has to be at most {room} long here"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+
+
+def _prefix(reading: Reading, pinned: Pinned) -> KVPrefix:
+    if pinned.length != reading.length:
+        raise EngineError(f"vLLM has {pinned.length} tokens of a sequence in its cache; {reading.length} were given")
+    sizes = [(picture.rows, picture.columns) for picture in reading.pictures]
+    delta = rope_positions(reading.prompt, sizes).delta
+    return KVPrefix(pinned.block_ids, pinned.length, pinned.length + delta)
+
+
+def _shapes(config: ModelConfig, max_samples: int) -> tuple[FlowShape, ...]:
+    """What to capture: other numbers of samples take the next larger one."""
+    steps = config.flow.num_inference_steps
+    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
+    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
+    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
+
+
+@contextmanager
+def _vllm_faults(device: str) -> Iterator[None]:
+    """What vLLM and torch raise becomes this package's error."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise EngineError(str(error)) from error
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise EngineError(f"vLLM failed on {device}: {error}") from error

@@ -1,0 +1,126 @@
+"""The flow over static buffers: one shape of prefixes and samples, all Euler steps, on CUDA in one captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.engine.vllm.jobs import FlowShape
+from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
+from alpamayo_ros.engine.vllm.paged_attention import PagedContext, PagedPrefixes, attend_to_own, attend_to_prefix
+from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
+from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
+from alpamayo_ros.model.expert import rotary_angles
+from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
+
+
+def uses_flash_attention(layers: list[LayerCache]) -> bool:
+    """Whether the kernels can read this cache; otherwise plain torch does, which can't be captured."""
+    return layers[0].keys.device.type == "cuda" and layers[0].keys.dtype in (torch.bfloat16, torch.float16)
+
+
+class FlowRunner:
+    """Denoises the trajectories of one shape. The numbers of a tick are copied into its buffers.
+
+    Args:
+        network: The expert and its projections.
+        layers: vLLM's cache.
+        shape: See there.
+        tokens: Action tokens of a trajectory.
+        max_blocks: Of a prefix.
+    """
+
+    def __init__(
+        self, network: ActionNetwork, layers: list[LayerCache], shape: FlowShape, tokens: int, max_blocks: int
+    ) -> None:
+        self._network = network
+        self._layers = layers
+        self._shape = shape
+        self._tokens = tokens
+        device = layers[0].keys.device
+        self._prefixes = PagedPrefixes.empty(shape.rows * (1 + shape.guided), max_blocks, device)
+        self._noise = torch.zeros(shape.trajectories, tokens, ACTION_DIMENSIONS, device=device)
+        self._weight = torch.ones(1, device=device)
+        self._times = time_grid(shape.steps, device)
+        self._attention = (attend_to_prefix, attend_to_own)
+        if uses_flash_attention(layers):
+            from alpamayo_ros.engine.vllm.flash_attention import FlashAttention
+
+            head_dim = network.expert.geometry.head_dim
+            flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, head_dim, device)
+            self._attention = (flash.attend_to_prefix, flash.attend_to_own)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._actions: Tensor | None = None  # what the graph writes
+
+    def capture(self, pool: Any) -> None:
+        """Record the flow; from then on `run` replays it, whatever the lengths of the prefixes.
+
+        Args:
+            pool: Memory that graphs share.
+        """
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._flow()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads may use CUDA meanwhile
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self._actions = self._flow()
+
+    def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
+        """Denoise.
+
+        Args:
+            prefixes: R or less; when guided, R of them with the route and then R without. What a shape has more of is
+                computed and thrown away by the caller.
+            noise: [R G or less, N, 2] float32, the samples of one prefix after another.
+            weight: Of the guidance.
+
+        Returns:
+            [R G, N, 2] float32; the next run overwrites it.
+        """
+        self._fill(prefixes, noise, weight)
+        if self._graph is None:
+            return self._flow()
+        self._graph.replay()
+        assert self._actions is not None, "captured together with the graph"
+        return self._actions
+
+    def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
+        """The velocity field itself, for looking at single steps."""
+        self._fill(prefixes, self._noise, weight)
+        return self._field()
+
+    def _fill(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float) -> None:
+        table = torch.zeros(self._prefixes.block_table.shape, dtype=torch.int32)
+        for row, prefix in enumerate(prefixes):
+            table[row, : len(prefix.block_ids)] = torch.tensor(prefix.block_ids, dtype=torch.int32)
+        self._prefixes.block_table.copy_(table)
+        rows = len(prefixes)
+        self._prefixes.lengths[:rows].copy_(torch.tensor([prefix.length for prefix in prefixes]))
+        self._prefixes.first_positions[:rows].copy_(torch.tensor([prefix.first_position for prefix in prefixes]))
+        self._noise[: len(noise)].copy_(noise)
+        self._weight.fill_(weight)
+
+    def _flow(self) -> Tensor:
+        return follow(self._field(), self._noise, self._times).actions
+
+    def _field(self) -> Velocity:
+        geometry = self._network.expert.geometry
+        dtype = self._network.action_out_proj.weight.dtype
+        cosines, sines = rotary_angles(self._prefixes.first_positions, self._tokens, geometry, dtype)
+        context = PagedContext(self._prefixes, self._layers, self._shape.samples, cosines, sines, *self._attention)
+        velocity = action_velocity(self._network, context)
+        if not self._shape.guided:
+            return velocity
+
+        def both(state: Tensor, time: Tensor) -> Tensor:
+            guided, unguided = velocity(torch.cat((state, state)), torch.cat((time, time))).chunk(2)
+            return mix_velocities(unguided, guided, self._weight)
+
+        return both

@@ -1,0 +1,163 @@
+"""Sizes, devices and layouts: what can't be is refused before or at the start, and says what to change."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent, indent
+
+import numpy as np
+import pytest
+import torch
+from inside_vllm import worker
+from tiny_checkpoint import drive
+
+from alpamayo_ros.core.types import EngineError, SamplingOptions
+from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.vllm import kv_layout
+from alpamayo_ros.engine.vllm.engine import VllmEngine
+from alpamayo_ros.engine.vllm.startup import GIB, Sizes, check_ranks
+from alpamayo_ros.model.config import ModelConfig
+
+SHORT = SamplingOptions(max_reasoning_tokens=4, seed=3)
+
+
+def test_sizes_follow_the_rig(checkpoint: Path) -> None:
+    config = ModelConfig.load(checkpoint)
+    one, four = (Sizes.of(config, torch.float32, cameras, 6, 0.0, 1) for cameras in (1, 4))
+    assert (one.frames, four.frames) == (4, 16)
+    assert four.batch_tokens >= four.frames * 16 + 4 * 16  # a tick's frames and the next one's, 16 tokens each
+    assert four.sequence_tokens > four.frames * 16
+    assert four.kv_bytes > one.kv_bytes
+    # two ticks at least: 4 layers, 2 heads of 32, keys and values, four bytes
+    assert four.kv_bytes >= 2 * four.sequence_tokens * 4 * 2 * 32 * 2 * 4
+    assert Sizes.of(config, torch.float32, 4, 6, 0.0, 2).kv_bytes == four.kv_bytes // 2
+    assert Sizes.of(config, torch.bfloat16, 4, 6, 0.0, 1).kv_bytes == four.kv_bytes // 2
+    assert Sizes.of(config, torch.float32, 4, 6, 0.5, 1).kv_bytes == GIB // 2
+
+
+def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:
+    geometry = ModelConfig.load(checkpoint).expert
+    check_ranks(geometry, 2)
+    with pytest.raises(EngineError, match="tensor_parallel_size is 3; it has to divide the expert's num_key_value_he"):
+        check_ranks(geometry, 3)
+
+
+@pytest.mark.vllm
+def test_a_second_engine_in_one_process_is_refused(engine: VllmEngine, checkpoint: Path) -> None:
+    with pytest.raises(EngineError, match="has a vllm engine already"):
+        create_engine("vllm", str(checkpoint))
+    engine.predict(drive(), SHORT)
+
+
+@pytest.mark.vllm
+def test_another_device_than_vllms_is_refused(engine: VllmEngine, checkpoint: Path) -> None:
+    other = "cuda" if engine.info.device == "cpu" else "cpu"
+    with pytest.raises(EngineError, match=f"device is '{other}', but this vLLM runs on {engine.info.device}"):
+        create_engine("vllm", str(checkpoint), device=other)
+
+
+@pytest.mark.vllm
+def test_a_layout_that_the_sentinel_does_not_confirm_is_refused(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = worker(engine)
+    shape = list(inside._alpamayo.layers[0].keys.shape)
+    engine._backbone._engine.reset_prefix_cache()  # the sentinel is written into a block
+    right = inside.alpamayo_layout()
+    views, fits = kv_layout.LAYOUTS[right]
+    monkeypatch.setitem(kv_layout.LAYOUTS, right, (lambda cache, dim: tuple(reversed(views(cache, dim))), fits))
+    with pytest.raises(EngineError, match="isn't laid out as expected: what was written there was not read back"):
+        inside.alpamayo_layout()
+    monkeypatch.setitem(kv_layout.LAYOUTS, right, (views, lambda *_: False))
+    with pytest.raises(EngineError, match=rf"has the shape \[{shape[0]}, .*; known are"):
+        inside.alpamayo_layout()
+    monkeypatch.undo()
+    assert inside.alpamayo_layout() == right
+
+
+@pytest.mark.vllm
+def test_what_stays_is_out_of_the_garbage_collectors_way(engine: VllmEngine) -> None:
+    assert gc.get_freeze_count() > 10_000
+
+
+@pytest.mark.vllm
+def test_too_little_memory_says_what_to_lower(checkpoint: Path) -> None:
+    """In a process of its own, as everything that has an engine of its own."""
+    assert "engine.kv_cache_memory, which is 100000.00 GiB" in run(
+        f"""
+        from alpamayo_ros.core.types import EngineError
+        try:
+            create_engine("vllm", {str(checkpoint)!r}, dtype="float32", kv_cache_memory=100000.0)
+        except EngineError as error:
+            print(error)
+        """
+    )
+
+
+@pytest.mark.vllm
+def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) -> None:
+    said = run(
+        f"""
+        from alpamayo_ros.core.types import EngineError, SamplingOptions
+        for _ in range(2):
+            engine = create_engine("vllm", {str(checkpoint)!r}, dtype="float32", max_samples=1, max_cameras=2)
+            print(engine.predict(drive(), SamplingOptions(max_reasoning_tokens=2)).finish_reasons)
+            engine.close()
+            engine.close()
+        for call in (
+            lambda: engine.predict(drive(), SamplingOptions()),
+            lambda: engine.prepare([]),
+            lambda: engine.ask(drive(), "?", SamplingOptions()),
+        ):
+            try:
+                call()
+            except EngineError as error:
+                print(error)
+        """
+    )
+    assert said.count("('length',)") == 2
+    assert said.count("the engine is closed") == 3
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_ranks_share_the_model_and_answer_alike(checkpoint: Path, engine: VllmEngine) -> None:
+    options = replace(SHORT, num_samples=2, guidance_weight=1.5)
+    said = run(
+        f"""
+        import json
+        from alpamayo_ros.core.types import SamplingOptions
+        engine = create_engine(
+            "vllm", {str(checkpoint)!r}, dtype="float32", max_samples=2, max_cameras=2, tensor_parallel_size=2
+        )
+        prediction = engine.predict(drive(navigation="Turn left in 30m"), {options!r})
+        print("RESULT", json.dumps([prediction.reasoning_token_ids[0], prediction.xyz[:, -1, :2].tolist()]))
+        engine.close()
+        """
+    )
+    alone = engine.predict(drive(navigation="Turn left in 30m"), options)
+    tokens, ends = json.loads(said.partition("RESULT ")[2].splitlines()[0])
+    assert tokens == list(alone.reasoning_token_ids[0])
+    np.testing.assert_allclose(ends, alone.xyz[:, -1, :2], atol=2e-3)
+
+
+def run(code: str) -> str:
+    """What a process of its own prints that runs this."""
+    support = str(Path(__file__).parents[2] / "support")
+    whole = (
+        f"import sys; sys.path.insert(0, {support!r})\n"
+        "from tiny_checkpoint import drive\n"
+        "from alpamayo_ros.engine.factory import create_engine\n"
+        f"if __name__ == '__main__':\n{indent(dedent(code), '    ')}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", whole], capture_output=True, text=True, timeout=500, cwd=Path(__file__).parents[3]
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

@@ -1,0 +1,59 @@
+"""What can be tested of the GPU benchmark without one: the counted work, and what it says of its ticks."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from alpamayo_ros.core.types import FRAMES_PER_CAMERA
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.tools import bench_gpu, make_checkpoint
+from alpamayo_ros.tools.bench_gpu import CASES, floor_ms, measure, ticks
+from alpamayo_ros.tools.gpu_floors import Ceilings, Work
+
+H200 = Ceilings(flops=790e12, bytes=4.3e12)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    folder = tmp_path_factory.mktemp("full") / "full"
+    assert make_checkpoint.main(["--preset", "full", "--shapes-only", "--out", str(folder)]) == 0
+    return Work.of(ModelConfig.load(str(folder)))
+
+
+def test_the_floors_of_the_stages_are_those_counted_by_hand(work: Work) -> None:
+    assert work.vision_ms(H200, frames=4, patches=720) == pytest.approx(4.5, abs=0.1)
+    assert work.prefill_ms(H200, 3086) == pytest.approx(58, abs=0.5)
+    assert work.decode_ms(H200, 3100) == pytest.approx(3.64, abs=0.02)
+    assert work.expert_ms(H200, 3100, samples=1, prefixes=1, steps=10) == pytest.approx(11.7, abs=0.1)
+    assert work.expert_ms(H200, 3100, samples=16, prefixes=1, steps=10) == pytest.approx(83, abs=0.5)
+
+
+def test_a_draft_saves_the_decoding(work: Work) -> None:
+    assert floor_ms(CASES["1"], work, H200) == pytest.approx(150, abs=1)
+    assert floor_ms(CASES["1"], work, H200) - floor_ms(CASES["draft"], work, H200) == pytest.approx(21 * 3.64, abs=1)
+
+
+def test_every_tick_has_one_new_frame_per_camera() -> None:
+    first, second = islice(ticks(None, first_serial=1), 2)
+    for camera, frames in first.frames.items():
+        assert len(frames) == FRAMES_PER_CAMERA
+        assert [frame.serial for frame in frames[1:]] == [frame.serial for frame in second.frames[camera][:-1]]
+    serials = [frame.serial for frames in (*first.frames.values(), *second.frames.values()) for frame in frames]
+    assert len(set(serials)) == 4 * 5
+
+
+def test_a_still_picture_confirms_the_whole_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from alpamayo_ros.engine.transformers_engine import TransformersEngine
+
+    folder = tmp_path / "tiny"
+    assert make_checkpoint.main(["--preset", "tiny", "--out", str(folder)]) == 0
+    monkeypatch.setattr(bench_gpu, "WARM_UP_TICKS", 1)
+    for name in ("reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 0)
+    engine = TransformersEngine.load(str(folder), device="cpu", max_cameras=4)
+    figures = measure(engine, "draft", CASES["draft"], 1, first_serial=1).figures(CASES["draft"], None)
+    assert figures["drafts_accepted"] == figures["reasoning_tokens"] > 0
+    assert figures["frames_encoded"] == 4
+    assert figures["stages_ms"]["expert"] > 0

@@ -1,0 +1,49 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alpamayo_ros.tools.command import run_command
+
+PROGRAM = """
+import os, signal
+from alpamayo_ros.tools.command import INTERRUPTED, run_command
+
+def main():
+    try:
+        exec("import os, signal, time\\nos.kill(os.getpid(), signal.SIGINT)\\ntime.sleep(5)")
+    except KeyboardInterrupt:
+        {what}
+
+run_command(main)
+"""
+
+
+@pytest.mark.parametrize("what", ["return INTERRUPTED", "raise"])
+def test_an_interrupted_program_ends_with_130_wherever_the_interrupt_came(tmp_path: Path, what: str) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(what=what))
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"
+    command = [sys.executable, "-m", "program"]
+    ended = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_another_status_is_kept(status: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(lambda: status)
+    assert ended.value.code == status
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    lines = "lambda: print(*range(10**5), sep=chr(10)) or 1"
+    (tmp_path / "program.py").write_text(f"from alpamayo_ros.tools.command import run_command\nrun_command({lines})")
+    command = f"{sys.executable} {tmp_path / 'program.py'} | head -n 1"
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")

@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("bag", type=Path, help="a bag's folder, or a .mcap or .db3 file")
     add("--config", type=Path, required=True, metavar="RIG.yaml", help="the node's parameter file for this rig")
     add("--checkpoint", metavar="DIR", help="folder of the checkpoint (default: engine.checkpoint of the config)")
+    add("--base-model", metavar="PATH", help="folder or name for the backbone's tokenizer (default: as in the config)")
     add("--out", type=Path, required=True, metavar="DIR", help="where the results go; must not exist yet")
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     add("--stride", type=float, default=0.5, metavar="SECONDS", help="between ticks, at least 0.1 (default 0.5)")
@@ -105,6 +106,7 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     changes["rate_hz"] = 1.0 / options.stride
     given = {
         "engine.checkpoint": options.checkpoint,
+        "engine.base_model": options.base_model,
         "engine.kind": options.engine,
         "engine.device": options.device,
         "sampling.num_samples": options.samples,

@@ -262,8 +262,12 @@ class TestKitti:
 
         checkpoint = tmp_path / "tiny"
         assert make_checkpoint.main(["--preset", "tiny", "--seed", "0", "--out", str(checkpoint)]) == 0
+        base = tmp_path / "base"
+        base.mkdir()
+        (checkpoint / "vlm_base" / "tokenizer.json").rename(base / "tokenizer.json")
         rig = ROOT / "config" / "kitti_stereo.yaml"
-        arguments = ["--checkpoint", str(checkpoint), "--samples", "2", "--stride", "1.0", "--device", "cpu"]
+        arguments = ["--checkpoint", str(checkpoint), "--base-model", str(base), "--device", "cpu"]
+        arguments += ["--samples", "2", "--stride", "1.0"]
         arguments += ["-p", "sampling.max_reasoning_tokens:=8"]
         assert run(kitti, rig, tmp_path / "out", *arguments) == 0
         report, _ = read(tmp_path / "out")

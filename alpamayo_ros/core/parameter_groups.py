@@ -148,6 +148,15 @@ class EngineSettings:
 
 
 @dataclass(frozen=True)
+class AskSettings:
+    """`ask.*`: questions to the model."""
+
+    while_moving: bool = declare(
+        False, "true: ~/ask is answered while the vehicle moves too, at the cost of ticks.", dynamic=True
+    )
+
+
+@dataclass(frozen=True)
 class OutputSettings:
     """What is published, and how."""
 
@@ -167,6 +176,9 @@ class OutputSettings:
     publish_tf: bool = declare(False, "Publish odom -> base_link from the odometry.", name="publish_tf")
     empty_after_skips: int = declare(
         5, "After this many skips in a row one empty Trajectory with the reason is sent.", low=1, high=1000
+    )
+    autoware_trajectory: bool = declare(
+        False, "Publish autoware_planning_msgs/Trajectory too, where that package is installed."
     )
     valid_for: float = declare(2.0, "A trajectory's valid_until is t0 plus this, s.", low=0.1, high=6.4)
 

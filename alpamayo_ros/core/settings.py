@@ -17,6 +17,7 @@ from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.parameter import Parameter, declare, declared, flatten
 from alpamayo_ros.core.parameter_groups import (
     CAMERA_INDICES,
+    AskSettings,
     CameraSettings,
     EngineSettings,
     OdometrySettings,
@@ -28,6 +29,7 @@ from alpamayo_ros.core.parameter_groups import (
 from alpamayo_ros.core.types import ConfigurationError, Observation, SamplingOptions
 
 __all__ = [
+    "AskSettings",
     "CameraSettings",
     "EngineSettings",
     "OdometrySettings",
@@ -58,6 +60,7 @@ class Settings:
     timing: TimingSettings = field(default_factory=TimingSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    ask: AskSettings = field(default_factory=AskSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
 
@@ -135,6 +138,7 @@ GROUPS: Mapping[str, tuple[type, str]] = {
     "timing": (TimingSettings, ""),
     "sampling": (SamplingSettings, "sampling"),
     "engine": (EngineSettings, "engine"),
+    "ask": (AskSettings, "ask"),
     "output": (OutputSettings, "output"),
     "recorder": (RecorderSettings, "recorder"),
 }

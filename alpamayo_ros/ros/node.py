@@ -32,6 +32,7 @@ from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
+from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
@@ -63,7 +64,7 @@ def logged(transition: Transition) -> Transition:
     def caught(node: AlpamayoNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: the state machine would stay in the transition for good
             node.failed(transition.__name__, error)
             return TransitionCallbackReturn.FAILURE
 
@@ -85,6 +86,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         try:
             overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
             self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+            check_autoware(self.settings.output)
         except BaseException:
             self.destroy_node()
             raise
@@ -135,10 +137,10 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._clock_watch.close()
         logging.getLogger("alpamayo_ros").removeHandler(self._handler)
 
-    def failed(self, transition: str, error: Exception) -> None:
+    def failed(self, transition: str, error: BaseException) -> None:
         """Say that a transition failed, and why."""
         self.get_logger().error(f"{transition} failed: {type(error).__name__}: {error}")
-        self._reporter.failed(f"{transition} failed: {error}")
+        self._reporter.failed(f"{transition} failed: {type(error).__name__}: {error}")
 
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -153,8 +155,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         except BaseException:
             engine.close()
             raise
-        outputs = Outputs(self, settings.odometry.base_frame)
-        sinks = Sinks(self._publish, self._announce, ticked=self._publish_status, restarted=self._on_restart)
+        outputs = Outputs(self, settings)
+        sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
@@ -190,6 +192,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the engine."""
         self._release()
+        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
+        gc.collect()
         self._reporter.loading("not configured")
         return super().on_cleanup(state)
 
@@ -238,6 +242,11 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self.get_logger().warning(f"no trajectory: {skip.describe()}", throttle_duration_sec=1.0)
         if in_a_row == self.settings.output.empty_after_skips:
             self._publish_nothing(skip.reason)
+
+    def _on_overdue(self, skip: Skip) -> None:
+        self.get_logger().error(f"the engine is at its tick for too long: {skip.describe()}")
+        self._publish_nothing(skip.reason)
+        self._publish_status()
 
     def _publish_nothing(self, reason: SkipReason) -> None:
         if self._configured is not None:

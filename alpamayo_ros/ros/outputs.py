@@ -11,11 +11,11 @@ from visualization_msgs.msg import MarkerArray
 
 from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.core.select import select
-from alpamayo_ros.core.settings import OutputSettings
+from alpamayo_ros.core.settings import OutputSettings, Settings
 from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
 from alpamayo_ros.core.types import EgoPose, Observation, Prediction
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates
-from alpamayo_ros.ros import convert, markers
+from alpamayo_ros.ros import autoware, convert, markers
 from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name
 
 OUTPUT_QOS = topic_qos(depth=1)
@@ -34,21 +34,25 @@ class Outputs:
 
     Args:
         node: the lifecycle node.
-        base_frame: the vehicle's frame, for output_frame base_link.
+        settings: which outputs there are, and the vehicle's frame, for output_frame base_link.
     """
 
-    def __init__(self, node: LifecycleNodeMixin, base_frame: str) -> None:
+    def __init__(self, node: LifecycleNodeMixin, settings: Settings) -> None:
         self._node = node
-        self._base_frame = base_frame
+        self._base_frame = settings.odometry.base_frame
+        wanted = settings.output.autoware_trajectory
+        self._topics = TOPICS | ({"autoware_trajectory": autoware.Trajectory} if wanted else {})
         self._publishers: dict[str, Any] = {
-            name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS) for name, kind in TOPICS.items()
+            name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS)
+            for name, kind in self._topics.items()
         }
 
     @property
     def endpoints(self) -> list[Endpoint]:
         """Every output topic."""
         return [
-            Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS) for name, kind in TOPICS.items()
+            Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS)
+            for name, kind in self._topics.items()
         ]
 
     def publish(
@@ -63,6 +67,8 @@ class Outputs:
         self._send("path", convert.path_message(points, t0_ns, frame_id))
         valid_ns = round(settings.valid_for * SECOND_NS)
         self._send("trajectory", convert.trajectory_message(points, t0_ns, frame_id, valid_ns))
+        if "autoware_trajectory" in self._publishers:
+            self._send("autoware_trajectory", autoware.autoware_message(points, t0_ns, frame_id))
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own: sample 0's, as it is with shared ones
         text = prediction.reasoning[of_text]
         self._send("reasoning", String(data=text))
@@ -103,6 +109,8 @@ class Outputs:
     def publish_nothing(self, now_ns: int, frame_id: str, reason: str) -> None:
         """Tell consumers that there is no trajectory, and why."""
         self._send("trajectory", convert.empty_trajectory_message(now_ns, frame_id, reason))
+        if "autoware_trajectory" in self._publishers:
+            self._send("autoware_trajectory", autoware.autoware_message(None, now_ns, frame_id))
 
     def clear_markers(self) -> None:
         """Remove what RViz still shows."""

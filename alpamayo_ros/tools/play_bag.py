@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,26 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def message_class(kind: str) -> type:
+    """The class of a message type such as "nav_msgs/msg/Odometry".
+
+    The name comes from a bag, and importing a module runs it: only packages of messages are imported, which have the
+    type support that rosidl generates beside them.
+
+    Raises:
+        ImportError: no message of that name is installed.
+    """
+    package, _, name = kind.partition("/msg/")
+    spec = find_spec(package) if package.isidentifier() else None
+    folders = spec.submodule_search_locations if spec is not None else None
+    if not any(any(Path(folder).glob(f"{package}_s__rosidl_typesupport_*")) for folder in folders or ()):
+        raise ImportError(f"there is no package of messages {package!r}")
+    found = getattr(import_module(f"{package}.msg"), name, None)
+    if not isinstance(found, type):
+        raise ImportError(f"{package} has no message {name!r}")
+    return found
+
+
 class Player:
     """Publishes the messages of a bag from one thread, as an ordinary ROS node.
 
@@ -95,17 +116,16 @@ class Player:
     def _create_publishers(self, topics: list[str] | None, *, skip_clock: bool) -> dict[str, Any]:
         from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-        publishers = {}
+        publishers: dict[str, Any] = {}
         for topic in topics or self._bag.topics:
             if topic not in self._bag.topics:
                 raise ConfigurationError(f"{self._bag.path} has no topic {topic}; it has {self._bag.describe_topics()}")
             if topic == CLOCK_TOPIC and skip_clock:
                 continue
             kind = self._bag.topics[topic]
-            package, _, name = kind.split("/")
             try:
-                message = getattr(import_module(f"{package}.msg"), name)
-            except (ImportError, AttributeError) as error:
+                message = message_class(kind)
+            except ImportError as error:
                 print(f"warning: {topic} is left out: its type {kind} is not installed ({error})", file=sys.stderr)
                 continue
             latched = topic in self._bag.latched

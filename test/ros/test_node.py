@@ -8,6 +8,7 @@ import pytest
 from alpamayo_ros.srv import Ask
 from drives import decode_all
 from live import LATCHED, STEP_NS, VOLATILE, wait_until
+from rclpy.parameter import Parameter
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
@@ -195,9 +196,9 @@ def test_another_odometry_frame_is_a_reset(live):
     assert driver.wait_for("status", lambda status: status.epoch >= 1)
 
 
-def test_a_question_is_answered_about_the_newest_tick(live):
+def test_a_question_is_answered_about_the_newest_tick_at_standstill(live):
     live.node()
-    driver = live.driver()
+    driver = live.driver(speed=0.0)
     refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
     assert (refused.success, "no scene yet" in refused.message) == (False, True)
     t0 = driver.play()
@@ -205,6 +206,36 @@ def test_a_question_is_answered_about_the_newest_tick(live):
     response = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
     assert (response.success, stamp_ns(response.stamp)) == (True, t0)
     assert "no model" in response.answer
+
+
+def test_a_question_while_moving_is_refused_until_the_parameter_allows_it(live):
+    node = live.node()
+    driver = live.driver(speed=10.0)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
+    assert not refused.success
+    assert "moves at 10.0 m/s" in refused.message
+    assert "ask.while_moving" in refused.message
+    assert node.set_parameters([Parameter("ask.while_moving", value=True)])[0].successful
+    assert live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?")).success
+
+
+def test_an_engine_beyond_its_deadline_is_said_while_it_still_runs(live):
+    gate = threading.Event()
+    live.node(make_engine=lambda _: NullEngine(before=lambda _: gate.wait(20)), **{"engine.deadline": 0.2})
+    driver = live.driver()
+    try:
+        driver.play()
+        status = driver.wait_for_skip("deadline_missed")
+        assert "still running" in status.detail
+        assert not status.ok
+        driver.wait_for("trajectory", lambda message: message.reason == "deadline_missed" and not message.points)
+        assert driver.wait_for_diagnostic("engine", "deadline_missed").level == b"\x02"
+    finally:
+        gate.set()
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
 
 
 def test_a_latched_navigation_text_and_a_volatile_one_both_arrive_once(live):

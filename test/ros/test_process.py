@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 
 ROOT = Path(__file__).parents[2]
 RIG = ROOT / "config" / "front_only.yaml"
@@ -71,6 +74,42 @@ def test_a_signal_ends_it_in_order(ros_domain, number, arguments, said):
         output_until(process, said)
     time.sleep(0.5 if said else 4)
     code, rest, seconds = end(process, number)
+    assert (code, "Traceback" in rest) == (0, False), rest
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("transitions", [("configure",), ("configure", "activate", "deactivate")], ids="-".join)
+def test_a_signal_ends_it_in_order_when_it_is_inactive(ros_domain, live, number, transitions):
+    process = start("--params-file", str(RIG), "-p", "engine.kind:=null", "-p", "autostart:=false")
+    live.driver(connect=False)
+    for label in transitions:
+        request = ChangeState.Request(transition=Transition(label=label))
+        assert live.call(ChangeState, "/alpamayo/change_state", request, timeout=20.0).success
+    code, rest, seconds = end(process, number)
+    assert (code, "Traceback" in rest) == (0, False), rest
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order_while_images_rush_in(ros_domain, live, number):
+    process = start("--params-file", str(RIG), "-p", "engine.kind:=null")
+    driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/alpamayo/input/odometry")
+    rushing = threading.Event()
+
+    def rush():
+        while not rushing.wait(0.002):
+            driver.send_frame(time.time_ns(), data=bytes(200_000))
+            driver.send_odometry(time.time_ns())
+
+    sender = threading.Thread(target=rush)
+    sender.start()
+    try:
+        driver.wait_for("status", lambda status: status.cameras and status.cameras[0].received > 20, timeout=20.0)
+        code, rest, seconds = end(process, number)
+    finally:
+        rushing.set()
+        sender.join()
     assert (code, "Traceback" in rest) == (0, False), rest
     assert seconds < 5
 

@@ -56,6 +56,10 @@ def test_a_clock_that_starts_late_is_taken_and_then_stopped_and_set_back(live):
         driver.wait_for("status", lambda status: status.epoch > 0)
         t0 = driver.play(start_ns=clock.now_ns)
         driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+        driver.diagnostics.clear()
+        camera = driver.wait_for_diagnostic("camera front_wide", "ok")
+        age = {pair.key: pair.value for pair in camera.values}["age_s"]
+        assert abs(float(age)) < 30, "ages are by the node's clock, not the machine's"
 
         epoch = driver.received["status"][-1].epoch
         clock.set(START - 20 * SECOND)

@@ -15,14 +15,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
-from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.bag_scenario import bag_events, settings_of_bag
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
 from alpamayo_ros.evaluation.scenario_writer import config_line, event_line
 from alpamayo_ros.evaluation.simulation import with_ticks
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,17 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when there is a scenario, 1 when something can't be used."""
     options = build_parser().parse_args(arguments)
-    try:
-        _convert(options)
-    except BrokenPipeError:
-        raise
-    except (AlpamayoError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(lambda: _convert(options))
 
 
-def _convert(options: argparse.Namespace) -> None:
+def _convert(options: argparse.Namespace) -> int:
     changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
     if options.odometry_topic:
         changes["odometry.topic"] = options.odometry_topic
@@ -78,6 +70,7 @@ def _convert(options: argparse.Namespace) -> None:
             file.flush()
         for warning in [*bag.warnings, *inputs.warnings]:
             print(f"warning: {warning}", file=sys.stderr)
+    return 0
 
 
 def _write(file: TextIO, line: str) -> None:

@@ -1,5 +1,7 @@
 """Bags are written whole or not at all, and read as far as they go."""
 
+import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -171,6 +173,26 @@ class TestWritingFails:
                 bag.write("/text", image(1), 2)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_full_disk_is_an_error_that_names_the_bag_and_leaves_the_earlier_one(tmp_path: Path, storage: str) -> None:
+    write_bag(tmp_path / "drive", storage, images=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # the n-th write fails, as on a full disk
+    try:
+        with pytest.raises(ConfigurationError, match=r"the bag .*drive can't be written: "):
+            rewrite_bag(tmp_path / "drive", storage, images=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["drive"]
+    assert BagReader(tmp_path / "drive").count(IMAGE) == 1
+
+
+def rewrite_bag(path: Path, storage: str, images: int) -> None:
+    with BagWriter(path, storage, overwrite=True) as bag:
+        for number in range(images):
+            bag.write(IMAGE, image(number), 100 * SECOND + number)
+
+
 def test_an_unknown_storage_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="bag storage 'rosbag1', expected one of mcap, sqlite3"):
         BagWriter(tmp_path / "drive", "rosbag1")
@@ -302,6 +324,13 @@ class TestForeignTypes:
 
 
 class TestNoBagAtAll:
+    @pytest.mark.parametrize("name", ["x" * 300, "pipe.mcap", "loop"])
+    def test_what_is_neither_a_folder_nor_a_file(self, tmp_path: Path, name: str) -> None:
+        os.mkfifo(tmp_path / "pipe.mcap")
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(ConfigurationError, match=rf"bag.*{name}|{name}.*bag"):
+            BagReader(tmp_path / name)
+
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"there is no bag at .*drive: no such file or folder"):
             BagReader(tmp_path / "drive")

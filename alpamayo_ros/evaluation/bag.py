@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -263,8 +264,8 @@ class BagWriter:
             ConfigurationError: the topic carries another type, or the file can't be written.
         """
         kind = message.__msgtype__
-        data = ros_types().serialize_cdr(message, kind)
         with self._files_of_its_own():
+            data = ros_types().serialize_cdr(message, kind)
             if topic not in self._connections:
                 self._connections[topic] = self._writer.add_connection(
                     topic, kind, typestore=ros_types(), offered_qos_profiles=[_qos(topic in self._latched)]
@@ -293,6 +294,10 @@ class BagWriter:
             yield
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"the bag {self.path} can't be written: {error}") from error
+        except (struct.error, OverflowError) as error:
+            raise ConfigurationError(
+                f"the bag {self.path} can't be written: {error}; times in a bag go from 0 to 2038 (2^31 s)"
+            ) from error
 
 
 def _parse_definition(name: str, form: str, text: str) -> Typesdict:

@@ -99,7 +99,10 @@ class BagInputs:
                 break
             if raw.receive_ns < before_ns - SEARCHED_NS:
                 continue
-            message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            try:
+                message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            except Exception:  # damaged, and told so when it was first read
+                continue
             arguments = image_arguments(message)
             if arguments.pop("stamp_ns") == wanted_ns:
                 return Frame(serial=0, camera=settings.index, stamp_ns=frame_stamp_ns, **arguments)

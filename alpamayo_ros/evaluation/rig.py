@@ -10,7 +10,7 @@ import yaml
 
 from alpamayo_ros.core.settings import Settings, flatten, parameters, parse_settings
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.evaluation.parameter_file import load_yaml
+from alpamayo_ros.parameter_file import load_yaml
 
 NODE = "alpamayo"  # the node's name, in the root namespace
 SECTIONS = ("/**", "/*", f"/{NODE}", NODE)  # of a parameter file that apply to that node; later ones win

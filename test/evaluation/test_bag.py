@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +192,17 @@ def rewrite_bag(path: Path, storage: str, images: int) -> None:
     with BagWriter(path, storage, overwrite=True) as bag:
         for number in range(images):
             bag.write(IMAGE, image(number), 100 * SECOND + number)
+
+
+@pytest.mark.parametrize("times", [(-1, 0), (0, 2**31 * SECOND)], ids=["received before 1970", "stamped after 2038"])
+def test_a_time_that_no_bag_can_hold_is_named(tmp_path: Path, times: tuple[int, int]) -> None:
+    def write() -> None:
+        with BagWriter(tmp_path / "drive") as bag:
+            bag.write(IMAGE, image(times[1]), times[0])
+
+    with pytest.raises(ConfigurationError, match=r"drive can't be written: .*; times in a bag go from 0 to 2038"):
+        write()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_storage_is_named(tmp_path: Path) -> None:
@@ -396,3 +408,19 @@ def write_foreign_bag(path: Path, definition: str) -> None:
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         topic = writer.add_connection("/ping", "vendor_msgs/msg/Ping", msgdef=definition, rihs01="RIHS01_0")
         writer.write(topic, 1, b"\x00\x01\x00\x00\x07\x00\x00\x00\x00\x00\x80\x3f")
+
+
+class TestBagsOfAnotherShape:
+    """SQLite lets any column hold any type."""
+
+    @pytest.mark.parametrize("change", ["data = 'text'", "timestamp = 'noon'", "data = 5"])
+    @pytest.mark.parametrize("few", [True, False], ids=["some", "all"])
+    def test_rows_of_wrong_types_are_left_out_with_a_warning(self, tmp_path: Path, change: str, few: bool) -> None:
+        bag = write_bag(tmp_path / "drive", "sqlite3", images=10)
+        with sqlite3.connect(storage_file(bag)) as connection:
+            connection.execute(f"UPDATE messages SET {change}" + (" WHERE id > 6" if few else ""))
+        with BagReader(bag) as reader:
+            read = list(reader.messages())
+            assert reader.warnings
+        assert all(isinstance(message.receive_ns, int) for message in read)
+        assert len(read) == (6 if few else 0)

@@ -52,6 +52,7 @@ def test_changes_win_over_the_file(tmp_path: Path) -> None:
         ("", "expected ros__parameters"),
         ("- a", "expected ros__parameters"),
         ("/**: {ros__parameters: }", "cameras is empty"),
+        ("/**: {ros__parameters: {cameras: {front_wide: {topic: a}}, rate_hz: " + "9" * 400 + "}}", "rate_hz is 9999"),
         ("a: [", "can't be read"),
         ("/**: {ros__parameters: [1]}", r"ros__parameters is \[1\]: it must hold names and values"),
         ("/**: {ros__parameters: text}", "ros__parameters is 'text'"),

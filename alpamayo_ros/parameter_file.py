@@ -3,6 +3,8 @@
 It differs from YAML 1.1, which PyYAML implements, in its scalars: null and dates are texts, y and n are booleans, 1e3
 is a number. It has no aliases. ROS merges names that are given twice, where the last value wins; here they are errors,
 since a camera that was copied and not renamed would be lost.
+
+The node and the offline programs read files by this; it knows no layer of the package, and ROS only by what it copies.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
     BadImageError,
+    EngineError,
     Frame,
     Observation,
     Prediction,
@@ -194,7 +195,8 @@ class Worker:
             skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
             return replace(skipped, bad_image=error)
         except Exception as error:
-            logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
+            unforeseen = not isinstance(error, EngineError)
+            logger.error("the engine failed at t0 %d ns: %s", job.observation.t0_ns, error, exc_info=unforeseen)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started

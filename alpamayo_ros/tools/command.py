@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -58,6 +60,21 @@ def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str = "i
         return unusable
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt, interrupted)
+
+
+def number_within(limit: float) -> Callable[[str], float]:
+    """For argparse: a number from -limit to limit; not NaN, which float() would take."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not abs(number) <= limit:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {-limit:.10g} to {limit:.10g}")
+        return number
+
+    return parse
 
 
 def _interrupted(interrupt: KeyboardInterrupt, text: str) -> int:

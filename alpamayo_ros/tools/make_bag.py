@@ -31,7 +31,7 @@ from alpamayo_ros.evaluation.recording import (
     read_tum_poses,
     track_from_poses,
 )
-from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.command import guarded, number_within, run_command
 
 UNIX_TIME = 100_000_000 * SECOND  # earlier stamps are counted from the recording's start
 DEFAULT_START = 1_000_000_000 * SECOND  # and begin here: in ROS a stamp of 0 means that there is none
@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     images.add_argument(
         "--camera-to-base",
-        type=float,
+        type=number_within(1000),
         nargs=6,
         default=[0.0] * 6,
         metavar=("X", "Y", "Z", "ROLL", "PITCH", "YAW"),
@@ -84,13 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
     images.add_argument("--out", type=Path, required=True, help="the bag, a folder to be made")
     images.add_argument(
         "--start-stamp",
-        type=float,
+        type=number_within(2**31),
         metavar="SECONDS",
         help="stamp of the first time (default: times as they are where they are Unix times, else 1000000000)",
     )
     images.add_argument(
         "--latency",
-        type=float,
+        type=number_within(1000),
         default=0.0,
         metavar="SECONDS",
         help="images are received this long after their stamp (default 0); odometry at once",

@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 from tqdm import tqdm
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag
 from alpamayo_ros.sim.drive import SyntheticDrive, synthetic_drive
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _make(options: argparse.Namespace) -> int:
     width, height = options.size
+    if options.seed < 0:
+        raise ConfigurationError(f"--seed {options.seed}: expected at least 0")
     drive = synthetic_drive(options.duration, options.seed, width=width, height=height)
     write_drive(drive, options.out, overwrite=options.overwrite)
     frames = len(drive.image_stamps_ns)

@@ -54,6 +54,8 @@ class OdometrySettings:
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         "Pose of base_frame in the odometry's child frame: x, y, z in m, roll, pitch, yaw in rad.",
         length=6,
+        low=-1000,
+        high=1000,
     )
     time_offset: float = declare(0.0, "Added to its stamps, s.", low=-10, high=10)
     reliability: str = declare("best_effort", "QoS of its subscription.", choices=RELIABILITY)

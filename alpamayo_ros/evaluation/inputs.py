@@ -99,7 +99,10 @@ class BagInputs:
                 break
             if raw.receive_ns < before_ns - SEARCHED_NS:
                 continue
-            message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            try:
+                message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            except Exception:  # damaged, and told so when it was first read
+                continue
             arguments = image_arguments(message)
             if arguments.pop("stamp_ns") == wanted_ns:
                 return Frame(serial=0, camera=settings.index, stamp_ns=frame_stamp_ns, **arguments)
@@ -111,8 +114,12 @@ class BagInputs:
             for camera in settings.cameras
             if camera.name not in self.missing
         }
+        problems = [
+            f"{topic} is the topic of {' and of '.join(users)}: each needs its own"
+            for topic, users in _users(settings).items()
+            if len(users) > 1
+        ]
         wanted[self._odometry_topic] = (ODOMETRY, "odometry.topic")
-        problems = []
         for topic, (kind, parameter) in wanted.items():
             found = self._bag.topics.get(topic)
             if found is None:
@@ -125,3 +132,11 @@ class BagInputs:
                 + "".join(f"  {problem}\n" for problem in problems)
                 + f"it has (type, messages): {self._bag.describe_topics()}"
             )
+
+
+def _users(settings: Settings) -> dict[str, list[str]]:
+    """The inputs by their full topics."""
+    users: dict[str, list[str]] = {}
+    for name, topic in [(c.name, c.topic) for c in settings.cameras] + [("the odometry", settings.odometry.topic)]:
+        users.setdefault(resolve_topic(topic), []).append(name)
+    return users

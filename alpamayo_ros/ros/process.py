@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import rclpy
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
@@ -20,6 +21,10 @@ from alpamayo_ros.ros.node import AlpamayoNode
 
 PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
 USAGE_ERROR = 2
+USAGE = (
+    "arguments are those of ROS, behind --ros-args: --params-file RIG.yaml, -p NAME:=VALUE, -r FROM:=TO; "
+    "docs/node.md lists all parameters"
+)
 
 
 def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Engine] | None = None) -> int:
@@ -36,16 +41,28 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
+    argv = list(sys.argv if argv is None else argv)
     try:
         # rclpy's own handlers invalidate the context, and a transition under way never ends
-        rclpy.init(args=None if argv is None else list(argv), signal_handler_options=SignalHandlerOptions.NO)
+        rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     except Exception as error:  # RCLError has no public name
         print(f"error: {_without_source_lines(error)}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        node = AlpamayoNode(make_engine)
+        others = remove_ros_args(argv)[1:]
+        if "-h" in others or "--help" in others:
+            print(USAGE)
+            rclpy.shutdown()
+            return 0
+        if others:
+            raise ConfigurationError(f"{others[0]} is no argument of this node; {USAGE}")
+        node = AlpamayoNode(make_engine, argv)
     except ConfigurationError as error:
         print(f"error: the node's parameters can't be used\n{_indented(error)}", file=sys.stderr)
+        rclpy.shutdown()
+        return USAGE_ERROR
+    except Exception as error:  # of rcl, which names no public class: a domain, a name or a folder that can't be used
+        print(f"error: the node can't start: {_without_source_lines(error)}", file=sys.stderr)
         rclpy.shutdown()
         return USAGE_ERROR
     _serve(node, stop)
@@ -82,4 +99,6 @@ def _indented(error: Exception) -> str:
 
 def _without_source_lines(error: Exception) -> str:
     """RCLError's message without the places in rcl's own sources."""
+    if type(error).__name__ == "UnknownROSArgsError":  # which has no public name either; its text is a list
+        return f"ROS knows no argument {error}; {USAGE}"
     return str(error).split(", at /")[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
@@ -22,7 +22,7 @@ from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -61,17 +61,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        0 when there are results; 1 when something can't be used, or no tick gave a path; 130 when interrupted.
+        0 when there are results; 1 when something can't be used, or no tick gave a path; 130 after Ctrl-C.
     """
     options = build_parser().parse_args(arguments)
-    try:
-        return _evaluate(options)
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+    return guarded(lambda: _evaluate(options), interrupted="interrupted; nothing was written")
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -103,6 +96,8 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     if not 0.1 <= options.stride <= 10:
         raise ConfigurationError(f"--stride is {options.stride:g}: it must be from 0.1 to 10 s")
     changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
+    if "rate_hz" in changes:
+        raise ConfigurationError(f"--parameter rate_hz:={changes['rate_hz']}: give --stride, the seconds between ticks")
     changes["rate_hz"] = 1.0 / options.stride
     given = {
         "engine.checkpoint": options.checkpoint,

@@ -83,6 +83,13 @@ def test_a_stamp_within_the_tolerance_of_the_clock_is_taken() -> None:
     assert reason(asked(builder(*RIG), ahead, 2.95)) == "ok"
 
 
+def test_a_clock_that_begins_at_zero_as_a_simulators_does() -> None:
+    receiver = builder(*RIG)
+    assert reason(receiver.observe(0)) == "waiting_for_camera"
+    send(receiver, Message("wide", 0.0, 0.0), now_ns=1)  # far ahead of that clock
+    assert reason(receiver.observe(100_000_000)) == "stamp_in_future"
+
+
 def test_waiting_for_camera() -> None:
     result = asked(builder(*RIG), without("left"), 2.95)
     assert reason(result) == "waiting_for_camera"

@@ -206,6 +206,9 @@ def test_a_question_is_answered_about_the_newest_tick_at_standstill(live):
     response = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
     assert (response.success, stamp_ns(response.stamp)) == (True, t0)
     assert "no model" in response.answer
+    for question, why in ((" ", "it is empty"), ("x" * 10**6, "it has 1000000 characters, expected at most 2000")):
+        refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question=question))
+        assert (refused.success, refused.message) == (False, f"the question can't be asked: {why}")
 
 
 def test_a_question_while_moving_is_refused_until_the_parameter_allows_it(live):

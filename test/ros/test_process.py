@@ -132,11 +132,26 @@ def test_a_signal_ends_it_within_five_seconds_although_the_engine_hangs(ros_doma
     ("arguments", "told"),
     [
         (("--params-file", "/nowhere/rig.yaml"), "/nowhere/rig.yaml"),
-        ((), "give at least cameras.<name>.topic"),
+        ((), "none was given for /alpamayo: start with --ros-args --params-file RIG.yaml"),
+        (("-p", "rate_hz:=5"), "give at least cameras.<name>.topic"),
+        (("--params-file", str(RIG), "-p", "rate_hz:=fast"), "rate_hz is 'fast': it must be a number from"),
+        (("--params-file", str(RIG), "-p", "sampling.num_samples:=1.5"), "sampling.num_samples is 1.5: it must be an"),
+        (("--params-file", str(RIG), "--", "--params-file"), "--params-file is no argument of this node"),
+        (("--nonsense",), "ROS knows no argument ['--nonsense']"),
         (("--params-file", str(RIG), "-p", "wait_timeout:=long"), "wait_timeout is 'long': it must be a number from"),
         (("--params-file", str(RIG), "-p", "engine.knid:=null"), "did you mean engine.kind?"),
     ],
-    ids=["no file", "no cameras", "wrong value", "unknown name"],
+    ids=[
+        "no file",
+        "nothing",
+        "no cameras",
+        "wrong type",
+        "no integer",
+        "not behind --ros-args",
+        "unknown argument",
+        "wrong value",
+        "unknown name",
+    ],
 )
 def test_wrong_arguments_are_one_error_and_exit_code_2(ros_domain, arguments, told):
     process = start(*arguments)
@@ -159,6 +174,23 @@ def test_a_parameter_file_that_is_wrong_is_one_error_and_exit_code_2(ros_domain,
     assert process.returncode == 2, said
     assert "error: " in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-p", "cameras.front_wide.topic:=a b"), "cameras.front_wide.topic is 'a b', which is no name of a topic"),
+        (("-r", "camera/image_raw/compressed:=/alpamayo/input/odometry"), "odometry.topic leads to /alpamayo/input/od"),
+    ],
+    ids=["no name", "remapped onto another"],
+)
+def test_topics_that_can_not_be_are_named_before_the_engine_is_loaded(ros_domain, arguments, told):
+    process = start("--params-file", str(RIG), "-p", "engine.checkpoint:=/nowhere", *arguments)
+    try:
+        assert told in output_until(process, "on_configure failed")
+    finally:
+        code, rest, _ = end(process, signal.SIGINT)
+    assert (code, "Traceback" in rest) == (0, False), rest
 
 
 def test_a_checkpoint_that_is_not_there_leaves_the_node_alive_with_the_reason(ros_domain):

@@ -160,6 +160,12 @@ class TestWrongInput:
             (["--odometry-topic", "/odom"], "/odom"),
             (["-p", "rate"], "--parameter rate: expected NAME:=VALUE"),
             (["-p", "sync_tolerence:=0.1"], "did you mean sync_tolerance"),
+            (["-p", "rate_hz:=5"], "rate_hz:=5: give --stride"),
+            (["-p", "cameras.front_wide.topic:=odometry"], "/odometry is the topic of front_wide and of the odometry"),
+            (
+                ["-p", "cameras.rear_tele.topic:=camera/front_wide/image/compressed"],
+                "/camera/front_wide/image/compressed is the topic of front_wide and of rear_tele: each needs its own",
+            ),
         ],
     )
     def test_it_is_named_and_nothing_is_written(
@@ -219,7 +225,8 @@ class TestWrongInput:
         assert "damaged" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path, rig: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_nothing(tmp_path: Path, rig: Path, number: int, status: int) -> None:
     bag = write_bag(tmp_path / "drive", record(straight(9.0), 60))
     results = tmp_path / "results"
     command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", str(bag), "--config", str(rig)]
@@ -231,9 +238,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, rig: Path) -> None:
         given_up = time.monotonic() + 60
         while not list(results.glob(".out.*")) and time.monotonic() < given_up:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "interrupted; nothing was written" in said.decode()
     assert "Traceback" not in said.decode()
     assert list(results.iterdir()) == []

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from tqdm import tqdm
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, Array, Skip
+from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.baselines import BASELINES
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
+from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder
 from alpamayo_ros.evaluation.picture import Caption, TickPicture, draw_tick
@@ -26,7 +28,8 @@ from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summaris
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
 
-TICKS, PICTURE, RESULT_BAG = "ticks.jsonl", "tick.png", "result_bag"
+TICKS, PICTURE, RESULT_BAG, PAGE = "ticks.jsonl", "tick.png", "result_bag", "report.html"
+WORST = 10  # ticks that the page shows
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,16 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
                 if future is not None and tick.prediction is not None:
                     drawables.append(_Drawable(len(records) - 1, tick.now_ns, _drawn(tick, future)))
         chosen = _representative(records, drawables)
+        worst = _worst(records, drawables)
+        shown = worst if chosen is None else [chosen, *worst]
+        frames = job.inputs.frames(
+            job.settings.anchor, {records[each.number]["t0_ns"]: each.decided_ns for each in shown}
+        )
         if chosen is not None:
-            _draw(folder / PICTURE, records[chosen.number], chosen, job)
+            _draw(folder / PICTURE, records[chosen.number], chosen, job, frames)
         report = _report(job, records, replay, has_picture=chosen is not None)
+        pictures = [_shown(records[each.number], each, job, frames) for each in worst]
+        write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return report
 
@@ -141,7 +151,23 @@ def _representative(records: list[Record], drawables: list[_Drawable]) -> _Drawa
     return replace(candidates[len(candidates) // 2], why="the tick of median error")
 
 
-def _draw(path: Path, record: Record, drawable: _Drawable, job: Job) -> None:
+def _worst(records: list[Record], drawables: list[_Drawable]) -> list[_Drawable]:
+    """The ticks whose chosen path errs most, of those whose future is known furthest."""
+    errors = {each.number: drawn_error(records[each.number]["metrics"]) for each in drawables}
+    known = [each for each in drawables if errors[each.number] is not None]
+    ordered = sorted(known, key=lambda each: errors[each.number] or (0, 0), reverse=True)
+    return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:WORST], start=1)]
+
+
+def _shown(record: Record, drawable: _Drawable, job: Job, frames: Mapping[int, Frame]) -> ShownTick:
+    picture = io.BytesIO()
+    _draw(picture, record, drawable, job, frames)
+    horizon, error = drawn_error(record["metrics"]) or (0.0, 0.0)
+    seconds = (record["t0_ns"] - job.bag.start_ns) * 1e-9
+    return ShownTick(record, seconds, f"{horizon:.1f}", error, picture.getvalue())
+
+
+def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, frames: Mapping[int, Frame]) -> None:
     info, figures = job.engine.info, record["metrics"]
     t0_s = (record["t0_ns"] - job.bag.start_ns) * 1e-9
     warnings = {True: "no model: the null engine goes straight on", False: "random weights: meaningless path"}
@@ -158,8 +184,7 @@ def _draw(path: Path, record: Record, drawable: _Drawable, job: Job) -> None:
         reasoning=record["reasoning"] or "",
         rows=tuple(rows),
     )
-    frame = job.inputs.frame(job.settings.anchor, record["t0_ns"], drawable.decided_ns)
-    draw_tick(path, drawable.paths, caption, frame)
+    draw_tick(path, drawable.paths, caption, frames.get(record["t0_ns"]))
 
 
 def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: bool) -> dict[str, Any]:
@@ -184,7 +209,7 @@ def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: boo
         "ideal": job.ideal,
         "settings": job.settings.flat(),
         "versions": versions(),
-        "files": {"ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
+        "files": {"page": PAGE, "ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
     }
     plain: dict[str, Any] = finite(report)
     return plain

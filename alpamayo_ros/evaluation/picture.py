@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -17,12 +17,20 @@ from alpamayo_ros.sensors.decode import decode
 SIZE = (12.0, 7.5)  # inches at 100 dpi: 1200 x 750 pixels
 DPI = 100
 TRUTH, CHOSEN, CANDIDATE, HISTORY, VELOCITY, STOP = "#1a9850", "#1f4fd8", "#7aa6f0", "#555555", "#e08214", "#b2182b"
+BASELINE_COLORS = {
+    "stop": STOP,
+    "constant_velocity": VELOCITY,
+    "constant_turn_rate_and_acceleration": "#8073ac",
+    "history_repeated": "#35978f",
+}
 MIN_SPAN = 12.0  # m that are shown at least, also of a vehicle that stands
 MARGIN = 3.0  # m around what must be seen
 COLUMN, COLUMN_WIDTH, COLUMN_TOP = 0.48, 0.505, 0.88  # of image, text and table, as parts of the figure
 IMAGE_HEIGHT, NO_IMAGE_HEIGHT = 0.47, 0.1  # at most, and without one
-TEXT_WIDTH = 78  # characters
+TEXT_WIDTH = 74  # characters
 TEXT_LINES = 6
+NAMES_WIDTH = 0.4  # of the table, for its first column
+JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +55,11 @@ class Caption:
     rows: tuple[tuple[str, ...], ...] = ()  # a table; the first row is its heading
 
 
-def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | None) -> None:
-    """Write the picture as a PNG, 1200 x 750 pixels.
+def draw_tick(path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame: Frame | None) -> None:
+    """Write the picture, 1200 x 750 pixels: a PNG, or a JPEG where it goes to a stream.
 
     Args:
-        path: of the file.
+        path: of the file, or an open stream.
         paths: see there.
         caption: see there.
         frame: of the anchor camera at t0; None where it is not known.
@@ -67,7 +75,10 @@ def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | N
     _write_text(figure, caption, below)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn then, which says enough
-        figure.savefig(path, dpi=DPI)
+        if isinstance(path, Path):
+            figure.savefig(path, dpi=DPI)
+        else:
+            figure.savefig(path, dpi=DPI, format="jpeg", pil_kwargs={"quality": JPEG_QUALITY})
 
 
 def _draw_paths(axes: Any, paths: TickPicture) -> None:
@@ -78,7 +89,8 @@ def _draw_paths(axes: Any, paths: TickPicture) -> None:
     for name, baseline in paths.baselines.items():
         label = name.replace("_", " ")
         if np.ptp(baseline[:, :2]) > 0:
-            _line(axes, baseline, color=VELOCITY, linewidth=1.8, linestyle="--", label=label, zorder=3)
+            color = BASELINE_COLORS.get(name, VELOCITY)
+            _line(axes, baseline, color=color, linewidth=1.8, linestyle="--", label=label, zorder=3)
         else:
             axes.plot(0, 0, marker="X", color=STOP, markersize=9, linestyle="none", label=label, zorder=7)
     axes.plot(paths.history[:, 1], paths.history[:, 0], color=HISTORY, linewidth=2.5, label="history", zorder=3)
@@ -153,7 +165,9 @@ def _write_text(figure: Any, caption: Caption, top: float) -> None:
         return
     axes = figure.add_axes((COLUMN, 0.03, COLUMN_WIDTH, 0.15))
     axes.set_axis_off()
-    table = axes.table(cellText=caption.rows, loc="center", cellLoc="right")
+    columns = len(caption.rows[0]) - 1
+    widths = [NAMES_WIDTH, *[(1 - NAMES_WIDTH) / columns] * columns]
+    table = axes.table(cellText=caption.rows, loc="center", cellLoc="right", colWidths=widths)
     table.auto_set_font_size(False)
     table.set_fontsize(9)
     for (row, column), cell in table.get_celld().items():
@@ -167,7 +181,12 @@ def _text(figure: Any, x: float, y: float, text: str, **style: Any) -> None:
     figure.text(x, y, text, parse_math=False, **style)
 
 
+def printable(text: str) -> str:
+    """The text with a box for every character that can't be printed, and one space between words."""
+    return "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
+
+
 def _wrapped(text: str) -> str:
-    """The text in at most TEXT_LINES lines; what can't be printed is a box."""
-    plain = "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
-    return "\n".join(textwrap.wrap(plain, TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...") or ["(none)"])
+    """The text in at most TEXT_LINES lines."""
+    lines = textwrap.wrap(printable(text), TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...")
+    return "\n".join(lines or ["(none)"])

@@ -1,7 +1,8 @@
 """Evaluates a model on a recorded drive, offline.
 
 The bag goes through the same observation builder and engine as in the node, each tick with what had arrived by then.
-The results are a folder: report.json, ticks.jsonl (a line per tick), tick.png and a bag of the node's output topics.
+The results are a folder: report.html to look at, report.json, ticks.jsonl (a line per tick), tick.png and a bag of the
+node's output topics.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
+from alpamayo_ros.evaluation.thresholds import NAMES, broken, parse_limit
 from alpamayo_ros.tools.command import INTERRUPTED, run_command
+
+TOO_BAD = 3  # status when a limit of --fail-above is broken
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,6 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME:=VALUE",
         help="any other parameter of the node, such as -p cameras.front_wide.topic:=/camera/image; may be repeated",
     )
+    add(
+        "--fail-above",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"end with status {TOO_BAD} when a figure is above it; NAME is one of {', '.join(NAMES)}; may be repeated",
+    )
     add("--ideal", action="store_true", help="ignore arrival times: take every message as received at its stamp")
     return parser
 
@@ -60,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        0 when there are results; 1 when something can't be used, or no tick gave a path; 130 when interrupted.
+        0 when there are results; 1 when something can't be used, or no tick gave a path; 3 when a figure is above a
+        limit of --fail-above; 130 when interrupted.
     """
     options = build_parser().parse_args(arguments)
     try:
@@ -74,6 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    limits = [parse_limit(text) for text in options.fail_above]
     settings = load_rig(options.config, _changes(options))
     check_output(options.out, overwrite=options.overwrite)
     with BagReader(options.bag) as bag:
@@ -85,7 +98,12 @@ def _evaluate(options: argparse.Namespace) -> int:
         finally:
             engine.close()
     _show(report, options.out)
-    return 0 if report["ticks"]["ok"] else 1
+    too_bad = broken(report, limits)
+    for text in too_bad:
+        print(f"failed: {text}", file=sys.stderr)
+    if not report["ticks"]["ok"]:
+        return 1
+    return TOO_BAD if too_bad else 0
 
 
 def _engine(settings: Settings) -> Engine:

@@ -100,7 +100,7 @@ class TestADriveAlongACircle:
         assert run(bag, rig, tmp_path / "results" / "out") == 0
         assert sorted(file.name for file in (tmp_path / "results").iterdir()) == ["out"]
         files = sorted(file.name for file in (tmp_path / "results" / "out").iterdir())
-        assert files == ["report.json", "result_bag", "tick.png", "ticks.jsonl"]
+        assert files == ["report.html", "report.json", "result_bag", "tick.png", "ticks.jsonl"]
 
     def test_the_same_seed_gives_the_same_ticks(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         lines = []
@@ -142,6 +142,16 @@ def test_a_bag_that_gives_no_path_still_gives_a_report_and_an_exit_code(
     said = capsys.readouterr().out
     assert "ego_history_short" in said
     assert "0 of" in said
+
+
+def test_a_limit_that_is_broken_is_a_status_of_its_own(
+    tmp_path: Path, rig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = write_bag(tmp_path / "drive", record(straight(9.0), 10))
+    assert run(bag, rig, tmp_path / "kept", "--fail-above", "minADE1=0.1", "--fail-above", "skipped=0.9") == 0
+    assert run(bag, rig, tmp_path / "broken", "--fail-above", "minADE1=0.1", "--fail-above", "skipped=0.01") == 3
+    assert "failed: skipped is" in capsys.readouterr().err
+    assert (tmp_path / "broken" / "report.html").exists()
 
 
 class TestWrongInput:

@@ -21,6 +21,7 @@ from alpamayo_ros.core.parameter_groups import (
     EngineSettings,
     OdometrySettings,
     OutputSettings,
+    OverlaySettings,
     RecorderSettings,
     SamplingSettings,
     TimingSettings,
@@ -32,6 +33,7 @@ __all__ = [
     "EngineSettings",
     "OdometrySettings",
     "OutputSettings",
+    "OverlaySettings",
     "RecorderSettings",
     "SamplingSettings",
     "Settings",
@@ -59,6 +61,7 @@ class Settings:
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    overlay: OverlaySettings = field(default_factory=OverlaySettings)
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
 
     def camera(self, name: str) -> CameraSettings:
@@ -136,6 +139,7 @@ GROUPS: Mapping[str, tuple[type, str]] = {
     "sampling": (SamplingSettings, "sampling"),
     "engine": (EngineSettings, "engine"),
     "output": (OutputSettings, "output"),
+    "overlay": (OverlaySettings, "overlay"),
     "recorder": (RecorderSettings, "recorder"),
 }
 

@@ -18,6 +18,7 @@ from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.baselines import BASELINES
+from alpamayo_ros.evaluation.calibration import anchor_camera
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
 from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
@@ -27,6 +28,7 @@ from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
+from alpamayo_ros.sensors.camera_model import CameraModel
 
 TICKS, PICTURE, RESULT_BAG, PAGE = "ticks.jsonl", "tick.png", "result_bag", "report.html"
 WORST = 10  # ticks that the page shows
@@ -52,6 +54,14 @@ class _Drawable:
     decided_ns: int
     paths: TickPicture
     why: str = ""  # it was picked
+
+
+@dataclass(frozen=True, eq=False)
+class Scenery:
+    """What pictures show of the anchor camera."""
+
+    frames: Mapping[int, Frame]  # by t0, ns
+    camera: CameraModel | None  # None where its calibration isn't known
 
 
 def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -87,10 +97,12 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
         frames = job.inputs.frames(
             job.settings.anchor, {records[each.number]["t0_ns"]: each.decided_ns for each in shown}
         )
+        camera, uncalibrated = anchor_camera(job.bag, job.settings)
+        scenery = Scenery(frames, camera)
         if chosen is not None:
-            _draw(folder / PICTURE, records[chosen.number], chosen, job, frames)
-        report = _report(job, records, replay, has_picture=chosen is not None)
-        pictures = [_shown(records[each.number], each, job, frames) for each in worst]
+            _draw(folder / PICTURE, records[chosen.number], chosen, job, scenery)
+        report = _report(job, records, replay, uncalibrated, has_picture=chosen is not None)
+        pictures = [_shown(records[each.number], each, job, scenery) for each in worst]
         write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return report
@@ -159,15 +171,15 @@ def _worst(records: list[Record], drawables: list[_Drawable]) -> list[_Drawable]
     return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:WORST], start=1)]
 
 
-def _shown(record: Record, drawable: _Drawable, job: Job, frames: Mapping[int, Frame]) -> ShownTick:
+def _shown(record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> ShownTick:
     picture = io.BytesIO()
-    _draw(picture, record, drawable, job, frames)
+    _draw(picture, record, drawable, job, scenery)
     horizon, error = drawn_error(record["metrics"]) or (0.0, 0.0)
     seconds = (record["t0_ns"] - job.bag.start_ns) * 1e-9
     return ShownTick(record, seconds, f"{horizon:.1f}", error, picture.getvalue())
 
 
-def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, frames: Mapping[int, Frame]) -> None:
+def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> None:
     info, figures = job.engine.info, record["metrics"]
     t0_s = (record["t0_ns"] - job.bag.start_ns) * 1e-9
     warnings = {True: "no model: the null engine goes straight on", False: "random weights: meaningless path"}
@@ -184,10 +196,10 @@ def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, 
         reasoning=record["reasoning"] or "",
         rows=tuple(rows),
     )
-    draw_tick(path, drawable.paths, caption, frames.get(record["t0_ns"]))
+    draw_tick(path, drawable.paths, caption, scenery.frames.get(record["t0_ns"]), scenery.camera)
 
 
-def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: bool) -> dict[str, Any]:
+def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *, has_picture: bool) -> dict[str, Any]:
     bag, info = job.bag, job.engine.info
     nothing: Skip | None = None if records else replay.why_nothing()
     report = {
@@ -207,6 +219,7 @@ def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: boo
         "inputs": replay.builder.counts(),
         "engine": engine_facts(info),
         "ideal": job.ideal,
+        "no_overlay": no_overlay or None,  # why the pictures have none
         "settings": job.settings.flat(),
         "versions": versions(),
         "files": {"page": PAGE, "ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},

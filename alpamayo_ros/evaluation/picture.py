@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from alpamayo_ros.core.types import Array, BadImageError, Frame
+from alpamayo_ros.core.types import Array, BadImageError, ConfigurationError, Frame
+from alpamayo_ros.sensors.camera_model import CameraModel
 from alpamayo_ros.sensors.decode import decode
+from alpamayo_ros.sensors.overlay import draw_paths
 
 SIZE = (12.0, 7.5)  # inches at 100 dpi: 1200 x 750 pixels
 DPI = 100
@@ -29,6 +33,7 @@ COLUMN, COLUMN_WIDTH, COLUMN_TOP = 0.48, 0.505, 0.88  # of image, text and table
 IMAGE_HEIGHT, NO_IMAGE_HEIGHT = 0.47, 0.1  # at most, and without one
 TEXT_WIDTH = 74  # characters
 TEXT_LINES = 6
+DRAWN_WIDTH = 1200  # pixels at least, of a picture that paths are drawn into
 NAMES_WIDTH = 0.4  # of the table, for its first column
 JPEG_QUALITY = 85
 
@@ -55,7 +60,9 @@ class Caption:
     rows: tuple[tuple[str, ...], ...] = ()  # a table; the first row is its heading
 
 
-def draw_tick(path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame: Frame | None) -> None:
+def draw_tick(
+    path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame: Frame | None, camera: CameraModel | None = None
+) -> None:
     """Write the picture, 1200 x 750 pixels: a PNG, or a JPEG where it goes to a stream.
 
     Args:
@@ -63,6 +70,7 @@ def draw_tick(path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame
         paths: see there.
         caption: see there.
         frame: of the anchor camera at t0; None where it is not known.
+        camera: that camera; the paths are drawn into its picture where it is known.
     """
     from matplotlib.figure import Figure
 
@@ -71,7 +79,7 @@ def draw_tick(path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame
     if caption.warning:
         _text(figure, 0.02, 0.915, caption.warning, fontsize=11, color=STOP, fontweight="bold", va="center")
     _draw_paths(figure.add_axes((0.065, 0.075, 0.385, 0.805)), paths)
-    below = _draw_image(figure, frame, caption.camera)
+    below = _draw_image(figure, frame, caption.camera, paths, camera)
     _write_text(figure, caption, below)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn then, which says enough
@@ -135,13 +143,15 @@ def _set_limits(axes: Any, paths: TickPicture) -> None:
     axes.set_aspect("equal", adjustable="box")
 
 
-def _draw_image(figure: Any, frame: Frame | None, camera: str) -> float:
+def _draw_image(figure: Any, frame: Frame | None, name: str, paths: TickPicture, camera: CameraModel | None) -> float:
     """Into the upper right; returns the height at which it ends, as a part of the figure's."""
     trouble, pixels = "no image", None
     if frame is not None:
         try:
             pixels = decode(frame)
-        except BadImageError as error:
+            if camera is not None:
+                pixels = draw_paths(_enlarged(pixels), camera, paths.chosen, list(paths.candidates), paths.truth)
+        except (BadImageError, ConfigurationError) as error:
             trouble = str(error)
     height = NO_IMAGE_HEIGHT
     if pixels is not None:
@@ -154,8 +164,16 @@ def _draw_image(figure: Any, frame: Frame | None, camera: str) -> float:
     else:
         axes.imshow(pixels, interpolation="antialiased")
         axes.set_anchor("NW")
-        axes.set_title(f"{camera} at t0", fontsize=10, loc="left", pad=4)
+        axes.set_title(f"{name} at t0", fontsize=10, loc="left", pad=4)
     return COLUMN_TOP - height
+
+
+def _enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A small picture at the size at which it is shown, so that lines on it are fine."""
+    factor = DRAWN_WIDTH / pixels.shape[1]
+    if factor <= 1:
+        return pixels
+    return np.asarray(cv2.resize(pixels, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
 def _write_text(figure: Any, caption: Caption, top: float) -> None:

@@ -16,6 +16,7 @@ from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_poi
 from alpamayo_ros.core.types import EgoPose, Observation, Prediction
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates
 from alpamayo_ros.ros import convert, markers
+from alpamayo_ros.ros.overlay import Overlay
 from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name
 
 OUTPUT_QOS = topic_qos(depth=1)
@@ -35,10 +36,12 @@ class Outputs:
     Args:
         node: the lifecycle node.
         base_frame: the vehicle's frame, for output_frame base_link.
+        overlay: draws the ticks too; None without one.
     """
 
-    def __init__(self, node: LifecycleNodeMixin, base_frame: str) -> None:
+    def __init__(self, node: LifecycleNodeMixin, base_frame: str, overlay: Overlay | None = None) -> None:
         self._node = node
+        self._overlay = overlay
         self._base_frame = base_frame
         self._publishers: dict[str, Any] = {
             name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS) for name, kind in TOPICS.items()
@@ -47,8 +50,13 @@ class Outputs:
     @property
     def endpoints(self) -> list[Endpoint]:
         """Every output topic."""
+        drawn = [] if self._overlay is None else [self._overlay.endpoint]
         return [
-            Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS) for name, kind in TOPICS.items()
+            *(
+                Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS)
+                for name, kind in TOPICS.items()
+            ),
+            *drawn,
         ]
 
     def publish(
@@ -73,6 +81,8 @@ class Outputs:
             ),
         )
         self._publish_samples(prediction, chosen.index, points, pose, t0_ns, frame_id, valid_ns)
+        if self._overlay is not None:
+            self._overlay.submit(observation, prediction, chosen)
 
     def _publish_samples(
         self,
@@ -110,6 +120,9 @@ class Outputs:
 
     def close(self) -> None:
         """Destroy the publishers."""
+        if self._overlay is not None:
+            self._overlay.close()
+            self._overlay = None
         for publisher in self._publishers.values():
             self._node.destroy_lifecycle_publisher(publisher)
         self._publishers.clear()

@@ -90,6 +90,7 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
                 records.append(_add(tick, future, lines))
                 results.write(tick)
                 if future is not None and tick.prediction is not None:
+                    results.write_driven(tick, future)
                     drawables.append(_Drawable(len(records) - 1, tick.now_ns, _drawn(tick, future)))
         chosen = _representative(records, drawables)
         worst = _worst(records, drawables)

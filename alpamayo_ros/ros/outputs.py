@@ -13,7 +13,7 @@ from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.core.select import select
 from alpamayo_ros.core.settings import OutputSettings
 from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
-from alpamayo_ros.core.types import EgoPose, Observation, Prediction
+from alpamayo_ros.core.types import Array, EgoPose, Observation, Prediction
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates
 from alpamayo_ros.ros import convert, markers
 from alpamayo_ros.ros.overlay import Overlay
@@ -42,6 +42,7 @@ class Outputs:
     def __init__(self, node: LifecycleNodeMixin, base_frame: str, overlay: Overlay | None = None) -> None:
         self._node = node
         self._overlay = overlay
+        self._place: tuple[Array | None, str] = (None, base_frame)  # the vehicle's last one, and in which frame
         self._base_frame = base_frame
         self._publishers: dict[str, Any] = {
             name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS) for name, kind in TOPICS.items()
@@ -64,6 +65,7 @@ class Outputs:
     ) -> None:
         """Publish one tick; the path first, since it is what others wait for."""
         t0_ns, pose, frame_id = observation.t0_ns, observation.pose, odometry_frame
+        self._place = (pose.position, odometry_frame)
         if settings.frame == "base_link":
             pose, frame_id = None, self._base_frame  # type: ignore[assignment]
         chosen = select(prediction, settings.selection)
@@ -113,9 +115,12 @@ class Outputs:
     def publish_nothing(self, now_ns: int, frame_id: str, reason: str) -> None:
         """Tell consumers that there is no trajectory, and why."""
         self._send("trajectory", convert.empty_trajectory_message(now_ns, frame_id, reason))
+        place, frame = self._place
+        self._send("markers", markers.skip_marker(reason, place, now_ns, frame))
 
     def clear_markers(self) -> None:
-        """Remove what RViz still shows."""
+        """Remove what RViz still shows; where the vehicle was is forgotten."""
+        self._place = (None, self._base_frame)
         self._send("markers", markers.delete_all())
 
     def close(self) -> None:

@@ -16,13 +16,14 @@ from tqdm import tqdm
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.evaluation.answers import Answers
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.baselines import BASELINES
 from alpamayo_ros.evaluation.calibration import anchor_camera
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
 from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
-from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder
+from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder, unfinished
 from alpamayo_ros.evaluation.picture import Caption, TickPicture, draw_tick
 from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
@@ -67,6 +68,9 @@ class Scenery:
 def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Run a bag through the engine and write the results into `out`, all or nothing.
 
+    What the engine has answered is kept beside `out` until the results are written: an interrupted run goes on from
+    there when it is started again with the same recording, engine and parameters.
+
     Returns:
         The report, as in report.json.
 
@@ -77,7 +81,10 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     truth = GroundTruth(
         job.inputs.recorded_poses(), max_gap=config.max_odometry_gap, time_offset=config.odometry_time_offset
     )
-    replay = Replay(job.inputs, job.settings, job.engine, ideal=job.ideal)
+    answers = Answers(unfinished(out), _run(job))
+    if answers.known and job.show_progress:
+        print(f"going on with an interrupted run: {answers.known} ticks are in {answers.folder}", file=sys.stderr)
+    replay = Replay(job.inputs, job.settings, job.engine, ideal=job.ideal, answers=answers)
     records: list[Record] = []
     drawables: list[_Drawable] = []
     with output_folder(out, overwrite=overwrite) as folder:
@@ -106,7 +113,21 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
         pictures = [_shown(records[each.number], each, job, scenery) for each in worst]
         write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    answers.discard()
     return report
+
+
+def _run(job: Job) -> dict[str, Any]:
+    """What decides the engine's answers."""
+    bag = job.bag
+    return {
+        "bag": {"path": str(bag.path.resolve()), "start_ns": bag.start_ns, "duration_s": bag.duration},
+        "messages": {topic: bag.count(topic) for topic in job.inputs.topics},
+        "engine": engine_facts(job.engine.info),
+        "settings": job.settings.flat(),
+        "ideal": job.ideal,
+        "versions": versions(),
+    }
 
 
 def _add(tick: Tick, future: Future | None, lines: IO[str]) -> Record:

@@ -20,7 +20,7 @@ from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
-from alpamayo_ros.evaluation.output_folder import REPORT, check_output
+from alpamayo_ros.evaluation.output_folder import REPORT, check_output, unfinished
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
 from alpamayo_ros.evaluation.thresholds import NAMES, broken, parse_limit
@@ -81,7 +81,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
+        kept = unfinished(options.out)
+        goes_on = f"its ticks are in {kept}, and the same command goes on from there"
+        print(f"\ninterrupted; {goes_on if kept.exists() else 'nothing was written'}", file=sys.stderr)
         return INTERRUPTED
 
 

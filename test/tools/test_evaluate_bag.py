@@ -229,24 +229,34 @@ class TestWrongInput:
         assert "damaged" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path, rig: Path) -> None:
+def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, rig: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bag = write_bag(tmp_path / "drive", record(straight(9.0), 60))
     results = tmp_path / "results"
-    command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", str(bag), "--config", str(rig)]
-    command += ["--out", str(results / "out"), "--stride", "0.1"]
+    arguments = [str(bag), "--config", str(rig), "--out", str(results / "out"), "--stride", "0.1"]
+    command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT
     ) as process:
         given_up = time.monotonic() + 60
-        while not list(results.glob(".out.*")) and time.monotonic() < given_up:
+        while len(list(results.glob(".out.unfinished/*.npz"))) < 5 and time.monotonic() < given_up:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted; nothing was written" in said.decode()
+    assert "the same command goes on from there" in said.decode()
     assert "Traceback" not in said.decode()
-    assert list(results.iterdir()) == []
+    assert [file.name for file in results.iterdir()] == [".out.unfinished"]
+    known = len(list(results.glob(".out.unfinished/*.npz")))
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert f"going on with an interrupted run: {known} ticks" in capsys.readouterr().err
+    assert [file.name for file in results.iterdir()] == ["out"]
+    assert run(bag, rig, tmp_path / "at_once", "--stride", "0.1") == 0
+    resumed, at_once = (
+        [{**tick, "timings_ms": None} for tick in read(out)[1]] for out in (results / "out", tmp_path / "at_once")
+    )
+    assert resumed == at_once
 
 
 class TestKitti:

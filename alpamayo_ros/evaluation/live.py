@@ -43,7 +43,7 @@ class LiveEvaluation:
         self._settings = settings
         self._child_frame = ChildFrame(settings.odometry)
         self._poses: dict[int, EgoPose] = {}
-        self._newest_ns = 0
+        self._newest_ns = self._pruned_ns = 0
         self._waiting: dict[int, dict[str, Any]] = {}  # t0 -> message by its name
         self._skipped: set[tuple[int, str]] = set()
         self._skips: list[Record] = []
@@ -63,11 +63,13 @@ class LiveEvaluation:
             return
         if pose.stamp_ns < self._newest_ns - RESTART_NS:  # a bag that begins again
             self.incomplete += len(self._waiting)
-            self._poses, self._waiting, self._newest_ns = {}, {}, 0
+            self._poses, self._waiting, self._newest_ns, self._pruned_ns = {}, {}, 0, 0
         self._poses.setdefault(pose.stamp_ns, pose)
         self._newest_ns = max(self._newest_ns, pose.stamp_ns)
-        for stamp in [stamp for stamp in self._poses if stamp < self._newest_ns - KEPT_NS]:
-            del self._poses[stamp]
+        if self._newest_ns > self._pruned_ns + SECOND_NS:  # seldom: it looks at every pose
+            self._pruned_ns = self._newest_ns
+            oldest = self._newest_ns - KEPT_NS
+            self._poses = {stamp: each for stamp, each in self._poses.items() if stamp >= oldest}
 
     def add_trajectory(self, message: Any) -> None:
         """The node's trajectory; one without points is no path."""

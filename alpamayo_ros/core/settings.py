@@ -23,6 +23,7 @@ from alpamayo_ros.core.parameter_groups import (
     EngineSettings,
     OdometrySettings,
     OutputSettings,
+    OverlaySettings,
     RecorderSettings,
     SamplingSettings,
     TimingSettings,
@@ -35,6 +36,7 @@ __all__ = [
     "EngineSettings",
     "OdometrySettings",
     "OutputSettings",
+    "OverlaySettings",
     "RecorderSettings",
     "SamplingSettings",
     "Settings",
@@ -64,6 +66,7 @@ class Settings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     ask: AskSettings = field(default_factory=AskSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    overlay: OverlaySettings = field(default_factory=OverlaySettings)
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
 
     def camera(self, name: str) -> CameraSettings:
@@ -142,6 +145,7 @@ GROUPS: Mapping[str, tuple[type, str]] = {
     "engine": (EngineSettings, "engine"),
     "ask": (AskSettings, "ask"),
     "output": (OutputSettings, "output"),
+    "overlay": (OverlaySettings, "overlay"),
     "recorder": (RecorderSettings, "recorder"),
 }
 

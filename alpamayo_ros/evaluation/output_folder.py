@@ -34,6 +34,11 @@ def check_output(path: Path, *, overwrite: bool) -> None:
         raise ConfigurationError(f"{path} holds an earlier evaluation: choose another folder, or give --overwrite")
 
 
+def unfinished(path: Path) -> Path:
+    """Where the answers of a run are kept until its results are at `path`."""
+    return path.parent / f".{path.name}.unfinished"
+
+
 def is_evaluation(path: Path) -> bool:
     """Whether a folder was written by an evaluation."""
     try:

@@ -41,6 +41,7 @@ from alpamayo_ros.ros.drive import Drive, Sinks
 from alpamayo_ros.ros.inputs import Inputs
 from alpamayo_ros.ros.logs import RosLogHandler
 from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
+from alpamayo_ros.ros.overlay import Overlay
 from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
 from alpamayo_ros.ros.reporter import Configured, Reporter
@@ -168,7 +169,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         except BaseException:
             engine.close()
             raise
-        outputs = Outputs(self, settings)
+        overlay = Overlay(self, settings, self._input_group) if settings.overlay.publish else None
+        outputs = Outputs(self, settings, overlay)
         sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)

@@ -40,7 +40,7 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     sys.exit(status)
 
 
-def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str = "interrupted") -> int:
+def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str | Callable[[], str] = "interrupted") -> int:
     """A program's work with its errors told in a line each, not as tracebacks.
 
     Args:
@@ -59,7 +59,7 @@ def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str = "i
         print("error: this machine has too little memory for it", file=sys.stderr)
         return unusable
     except KeyboardInterrupt as interrupt:
-        return _interrupted(interrupt, interrupted)
+        return _interrupted(interrupt, interrupted if isinstance(interrupted, str) else interrupted())
 
 
 def number_within(limit: float) -> Callable[[str], float]:

@@ -124,6 +124,7 @@ def summarise(
         )
     print(f"\n{RANDOM_WEIGHTS}\n")
     for name, path in {
+        "page": report / "report.html",
         "report": report / "report.json",
         "ticks": report / "ticks.jsonl",
         "picture": next(report.glob("*.png")),

@@ -1,4 +1,4 @@
-"""The node as a process: arguments in, an exit code out, and an orderly end on SIGINT, SIGTERM and SIGHUP at any moment."""
+"""The node as a process: arguments in, an exit code out, an orderly end on SIGINT, SIGTERM and SIGHUP at any moment."""
 
 from __future__ import annotations
 

@@ -296,3 +296,12 @@ def test_a_bag_played_with_old_stamps_is_stale_and_not_silent() -> None:
 def test_a_wrong_camera_name_says_which_there_are() -> None:
     with pytest.raises(Exception, match=r"'rear'.*wide, left"):
         builder(*RIG).add_frame("rear", ns(0), b"", "jpeg", now_ns=ns(0))
+
+
+def test_a_position_beyond_the_earth_is_bad_odometry() -> None:
+    far = np.array([1e17, 0.0, 0.0])
+    messages = [replace(m, pose=m.pose and replace(m.pose, position=far)) for m in GOOD]
+    seen = asked(builder(*RIG), messages, 2.95)
+    assert isinstance(seen, Skip)
+    assert seen.reason is SkipReason.BAD_ODOMETRY
+    assert "position is 1e+17 m from the origin" in str(seen.numbers)

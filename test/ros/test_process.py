@@ -12,6 +12,8 @@ import pytest
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 
+from alpamayo_ros.ros.process import shared_memory_fault
+
 ROOT = Path(__file__).parents[2]
 RIG = ROOT / "config" / "front_only.yaml"
 HANGING_NODE = """
@@ -59,7 +61,7 @@ def end(process, number):
     return process.returncode, rest, time.monotonic() - started
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -191,6 +193,42 @@ def test_topics_that_can_not_be_are_named_before_the_engine_is_loaded(ros_domain
     finally:
         code, rest, _ = end(process, signal.SIGINT)
     assert (code, "Traceback" in rest) == (0, False), rest
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_imports_is_no_traceback(tmp_path, number):
+    (tmp_path / "rclpy.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(number)})\ntime.sleep(20)\n")
+    command = [sys.executable, "-m", "alpamayo_ros.ros.node"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "\ninterrupted\n")
+
+
+def test_help_says_how_to_start_it():
+    ended = subprocess.run(
+        [sys.executable, "-m", "alpamayo_ros.ros.node", "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "--ros-args: --params-file RIG.yaml" in ended.stdout
+
+
+def test_a_domain_that_is_no_number_is_one_error_and_exit_code_2():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": "abc"}
+    command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(RIG)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2, ended.stderr
+    assert "error: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_full_shared_memory_is_named_before_it_ends_the_process_by_a_bus_error():
+    assert os.statvfs("/proc").f_bavail == 0  # a file system without room
+    assert "/proc has 0 bytes left, expected at least 1048576" in shared_memory_fault("/proc")
+    assert shared_memory_fault("/nowhere") is None
 
 
 def test_a_checkpoint_that_is_not_there_leaves_the_node_alive_with_the_reason(ros_domain):

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     for bound in BOUNDS:
-        print(f"{bound.name}: {growth(samples, bound.name):+.2f} (allowed {bound.allowed:g})")
+        print(f"{bound.name}: {growth(samples, bound.name):+.2f} (allowed {bound.allowed(samples):.3g})")
     for leak in found:
         print(f"error: {leak}", file=sys.stderr)
     return 1 if found else 0

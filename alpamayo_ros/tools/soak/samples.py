@@ -29,10 +29,15 @@ class Bound:
     """How much a number may grow from the beginning of the fitted part to its end."""
 
     name: str  # of a field of Sample
-    allowed: float
+    least: float
+    share: float = 0.0  # of the value at the end, where that is more: a large process has larger crumbs
+
+    def allowed(self, samples: Sequence[Sample]) -> float:
+        """How much it may grow."""
+        return max(self.least, self.share * getattr(samples[-1], self.name))
 
 
-BOUNDS = (Bound("rss_mb", 3.0), Bound("handles", 2.0), Bound("threads", 1.0))
+BOUNDS = (Bound("rss_mb", 3.0, share=0.01), Bound("handles", 2.0), Bound("threads", 1.0))
 
 
 def take_sample(pid: int, ticks: int, latency_ms: float) -> Sample:
@@ -72,9 +77,9 @@ def leaks(samples: Sequence[Sample], bounds: Sequence[Bound] = BOUNDS) -> list[s
     found = []
     for bound in bounds:
         grown = growth(samples, bound.name)
-        if grown > bound.allowed:
+        if grown > bound.allowed(samples):
             found.append(
                 f"{bound.name} grows: by {grown:.2f} over the last {FITTED:.0%} of {samples[-1].ticks} ticks, "
-                f"allowed is {bound.allowed:g}"
+                f"allowed is {bound.allowed(samples):.3g}"
             )
     return found

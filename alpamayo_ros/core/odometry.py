@@ -16,6 +16,7 @@ from alpamayo_ros.core.stream import Stream
 from alpamayo_ros.core.types import EgoPose, SkipReason
 
 Numbers = Mapping[str, Any]
+FARTHEST = 1e9  # m; much further out, a number's steps are no longer small beside a path's
 SPEED_ERROR = 2.0  # m/s between poses and twist that is worth a warning
 
 
@@ -45,6 +46,8 @@ def pose_fault(pose: EgoPose) -> str | None:
             return f"{name} has the shape {np.shape(values)}, not ({length},)"
         if not np.isfinite(values).all():
             return f"{name} is not finite"
+        if name == "position" and np.abs(values).max() > FARTHEST:
+            return f"position is {np.abs(values).max():.3g} m from the origin, expected at most {FARTHEST:.0e}"
     if float(np.linalg.norm(pose.orientation)) < 1e-6:
         return "orientation is the zero quaternion"
     return None

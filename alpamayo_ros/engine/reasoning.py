@@ -60,9 +60,10 @@ def write(
 class Text:
     """One row's reasoning as it is written."""
 
-    sample: int  # by which its noise is keyed
+    sample: int  # by this and the seed its noise is keyed
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str = ""  # once it ended: stop, length, deadline or forced
+    seed: int = 0
     _forced: list[int] = field(default_factory=list)
 
 
@@ -100,8 +101,9 @@ class Reasoner:
     ended its turn without a trajectory.
     """
 
-    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, samples: Sequence[int]) -> None:
-        self.texts = [Text(sample) for sample in samples]
+    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, texts: Sequence[Text]) -> None:
+        """Write `texts`, which are empty, side by side; the seed of the options doesn't count."""
+        self.texts = texts
         self._vocabulary = vocabulary
         self._options = options
         self._started = time.monotonic()
@@ -130,7 +132,7 @@ class Reasoner:
                 self._end(text, "deadline")
         if text._forced:
             return text._forced.pop(0)
-        key = (self._options.seed, text.sample, len(text.token_ids))
+        key = (text.seed, text.sample, len(text.token_ids))
         token = draw_token(logits, self._options.temperature, self._options.top_p, key)
         if token == self._vocabulary.turn_end:
             self._end(text, "forced")

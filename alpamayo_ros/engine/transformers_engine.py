@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from alpamayo_ros.core.types import (
     Observation,
     Prediction,
     SamplingOptions,
-    Timings,
 )
 from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
@@ -31,25 +30,15 @@ from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text,
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
+from alpamayo_ros.engine.ticks import Reasoned, Tick, group, rows_of, timings_of
 from alpamayo_ros.model.alpamayo import AlpamayoModel
-from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
+from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
 from alpamayo_ros.model.kv_cache import KVCache
-from alpamayo_ros.model.prompt import Prompt
 
+Result = TypeVar("Result")
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
-
-
-@dataclass(frozen=True, eq=False)
-class Reasoned:
-    """A prompt with the reasoning after it, in the cache."""
-
-    prompt: Prompt
-    batch: PromptBatch
-    cache: KVCache
-    texts: tuple[Text, ...]  # one per row of the cache
-    drafts_accepted: int = 0
 
 
 class TransformersEngine:
@@ -132,9 +121,22 @@ class TransformersEngine:
     def predict_batch(
         self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
     ) -> list[Prediction]:
-        """Predict several ticks, one after the other."""
+        """Predict several ticks; those whose options differ by the seed alone are read and written side by side.
+
+        Side by side drafts aren't used, a deadline is that of all, and each tick is said to have taken its share.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`, for all ticks if for one.
+        """
         self._check_open()
-        return [self._guarded(self._predict, *each) for each in zip(observations, options, strict=True)]
+        pairs = list(zip(observations, options, strict=True))
+        for observation, its in pairs:
+            check_options(its, observation, self.info, self._model.vocabulary)
+        predictions: dict[int, Prediction] = {}
+        for places in group(options, self.info.max_samples):
+            done = self._guarded(self._predict, [pairs[place] for place in places])
+            predictions.update(zip(places, done, strict=True))
+        return [predictions[place] for place in range(len(pairs))]
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
         """Answer a question about the scene in words.
@@ -143,7 +145,9 @@ class TransformersEngine:
             BadImageError, EngineError: as in `predict`.
         """
         self._check_open()
-        return self._guarded(self._ask, observation, replace(options, num_samples=1), question)
+        options = replace(options, num_samples=1)
+        check_options(options, observation, self.info, self._model.vocabulary)
+        return self._guarded(self._ask, observation, options, question)
 
     def close(self) -> None:
         """Free the weights and all that was kept."""
@@ -156,25 +160,35 @@ class TransformersEngine:
                 torch.cuda.empty_cache()
 
     @torch.inference_mode()
-    def _predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
+    def _predict(self, pairs: Sequence[tuple[Observation, SamplingOptions]]) -> list[Prediction]:
+        """Predict ticks whose options are alike."""
         clock = StageClock(self._model.device)
+        ticks = [self._tick(observation, options, clock) for observation, options in pairs]
+        reasoned = self._reason(ticks, clock)
+        with clock.stage("expert"):
+            actions = self._denoise(ticks, reasoned)
+        with clock.stage("trajectory"):
+            rows = len(reasoned.texts) // len(ticks)
+            texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
+            predictions = [
+                assemble_prediction(
+                    tick.observation, tick.options, own, its, self._model.action_space, self._model.vocabulary
+                )
+                for tick, own, its in zip(ticks, texts, actions.chunk(len(ticks)), strict=True)
+            ]
+        share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
+        accepted = reasoned.drafts_accepted
+        return [
+            replace(prediction, drafts_accepted=accepted, timings=timings_of(tick, own, accepted, share))
+            for prediction, tick, own in zip(predictions, ticks, texts, strict=True)
+        ]
+
+    def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
         fresh = len(self._frames.missing(_frames_of(observation)))
         features = self._encode(observation, clock)
-        reasoned = self._reason(observation, options, features, clock)
-        with clock.stage("expert"):
-            actions = self._denoise(reasoned, options)
-        with clock.stage("trajectory"):
-            prediction = assemble_prediction(
-                observation, options, reasoned.texts, actions, self._model.action_space, self._model.vocabulary
-            )
-        written = max(len(text.token_ids) for text in reasoned.texts) - reasoned.drafts_accepted
-        timings = Timings(
-            stages_ms=clock.stages_ms,
-            frames_encoded=fresh,
-            frames_reused=len(features) - fresh,
-            reasoning_tokens=written if options.reasoning in ("shared", "independent") else 0,
-        )
-        return replace(prediction, drafts_accepted=reasoned.drafts_accepted, timings=timings)
+        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
+        check_length(len(prompt), options, self.info)
+        return Tick(observation, options, features, fresh, prompt)
 
     @torch.inference_mode()
     def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
@@ -195,46 +209,45 @@ class TransformersEngine:
         check_sizes(observation, [(frame.height, frame.width) for frame in encoded])
         return [frame.features for frame in encoded]
 
-    def _reason(
-        self, observation: Observation, options: SamplingOptions, features: list[ImageFeatures], clock: StageClock
-    ) -> Reasoned:
-        model, vocabulary = self._model, self._model.vocabulary
-        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
-        check_length(len(prompt), options, self.info)
-        rows = options.num_samples if options.reasoning == "independent" else 1
-        room = options.num_samples // rows * model.config.action_space.n_waypoints
-        fixed = self._prompts.fixed_reasoning(options)
-        drafts = self._drafts(options) if rows == 1 and fixed is None else ()
-        ahead = fixed.token_ids if fixed is not None else drafts
-        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed is None else 0
+    def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
+        model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
+        copies = rows_of(options)
+        rows = [index for index in range(len(ticks)) for _ in range(copies)]
+        fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
+        drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
+        ahead = [drafts if text is None else text.token_ids for text in fixed]
+        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
+        room = options.num_samples // copies * model.config.action_space.n_waypoints
         with clock.stage("prefill"):
-            whole = replace(prompt, token_ids=(*prompt.token_ids, *ahead))
-            batch = batch_prompts([whole], [features], vocabulary.pad, model.device)
-            capacity = len(prompt) + max(longest, len(ahead)) + room
-            cache = self._cache(capacity if rows == 1 else len(prompt))
+            prompts = [
+                replace(tick.prompt, token_ids=(*tick.prompt.token_ids, *tokens))
+                for tick, tokens in zip(ticks, ahead, strict=True)
+            ]
+            batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
+            capacity = batch.length + longest + room
+            cache = self._cache(capacity if copies == 1 else batch.length)
             logits = model.backbone.read(batch, cache, 1 + len(drafts))
-            if rows > 1:
-                cache = cache.branch([0] * rows, len(prompt), capacity)
-                batch = replace(batch, rope_deltas=batch.rope_deltas * rows, padding=batch.padding * rows)
-                logits = logits.expand(rows, -1, -1).clone()
-        if fixed is not None:
-            return Reasoned(prompt, batch, cache, (fixed,))
+            if copies > 1:
+                cache, batch, logits = cache.branch(rows, batch.length, capacity), batch.take(rows), logits[rows]
+        written = [text for text in fixed if text is not None]
+        if written:
+            return Reasoned(batch, cache, written, [batch.length] * len(rows))
+        texts = [Text(sample, seed=tick.options.seed) for tick in ticks for sample in range(copies)]
         with clock.stage("reasoning"):
-            reasoner = Reasoner(vocabulary, options, range(rows))
-            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
-        return Reasoned(prompt, batch, cache, tuple(reasoner.texts), accepted)
+            accepted = write(model.backbone, batch, cache, logits, Reasoner(vocabulary, options, texts), drafts)
+        ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
+        return Reasoned(batch, cache, texts, ends, accepted)
 
-    def _denoise(self, reasoned: Reasoned, options: SamplingOptions) -> Tensor:
-        """Normalised actions [K, N, 2]."""
-        model = self._model
-        samples = options.num_samples // len(reasoned.texts)
-        ends = [len(reasoned.prompt) + len(text.token_ids) for text in reasoned.texts]
-        prefix = reasoned.cache.prefix(ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+        """Normalised actions [ticks K, N, 2]."""
+        model, options = self._model, ticks[0].options
+        samples = options.num_samples // rows_of(options)
+        prefix = reasoned.cache.prefix(reasoned.ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
         velocity = model.velocity(prefix, samples)
         if options.guidance_weight not in (None, 1):
-            velocity = self._guided(velocity, reasoned, ends, samples, options)
+            velocity = self._guided(velocity, ticks[0], reasoned, samples)
 
-        noise = self._noise(options)
+        noise = torch.cat([self._noise(tick.options) for tick in ticks])
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return integrate(velocity, noise.to(model.device), steps, options.noise_temperature).actions
 
@@ -242,16 +255,14 @@ class TransformersEngine:
         """What the flow starts from: [K, N, 2]."""
         return flow_noise(options.seed, range(options.num_samples), self._model.config.action_space.n_waypoints)
 
-    def _guided(
-        self, guided: Velocity, reasoned: Reasoned, ends: Sequence[int], samples: int, options: SamplingOptions
-    ) -> Velocity:
-        """The velocity field pushed away from the one that doesn't know the route."""
-        prompt, batch = reasoned.prompt, reasoned.batch
+    def _guided(self, guided: Velocity, tick: Tick, reasoned: Reasoned, samples: int) -> Velocity:
+        """The velocity field of one tick pushed away from the one that doesn't know the route."""
+        prompt, batch = tick.prompt, reasoned.batch
         written = [text.token_ids for text in reasoned.texts]
         cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
-        shorter = [end - len(prompt.route) for end in ends]
+        shorter = [end - len(prompt.route) for end in reasoned.ends]
         unguided = self._model.velocity(cache.prefix(shorter, batch.padding, batch.rope_deltas), samples)
-        weight = 1.0 if options.guidance_weight is None else options.guidance_weight
+        weight = 1.0 if tick.options.guidance_weight is None else tick.options.guidance_weight
         return lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
@@ -262,10 +273,9 @@ class TransformersEngine:
     def _cache(self, capacity: int) -> KVCache:
         return KVCache(self._model.backbone.layers, capacity)
 
-    def _guarded(self, work, observation: Observation, options: SamplingOptions, *more):  # type: ignore[no-untyped-def]
-        check_options(options, observation, self.info, self._model.vocabulary)
+    def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
         try:
-            return work(observation, options, *more)
+            return work(*arguments)
         except ConfigurationError as error:
             raise EngineError(str(error)) from error
         except RuntimeError as error:  # torch: out of memory, a lost device

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
     BadImageError,
+    EngineError,
     EngineNotReadyError,
     Frame,
     Observation,
@@ -234,7 +235,8 @@ class Worker:
         except EngineNotReadyError as error:
             return _skipped(job, SkipReason.ENGINE_NOT_READY, {"error": str(error)})
         except BaseException as error:  # SystemExit too: nobody would notice that this thread has ended
-            logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
+            unforeseen = not isinstance(error, EngineError)
+            logger.error("the engine failed at t0 %d ns: %s", job.observation.t0_ns, error, exc_info=unforeseen)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started

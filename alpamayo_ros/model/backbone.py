@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -54,6 +54,19 @@ class PromptBatch:
     def length(self) -> int:
         """P."""
         return int(self.token_ids.shape[1])
+
+    def take(self, rows: Sequence[int]) -> PromptBatch:
+        """What goes on in these rows, of which some may be the same, once all of them are in a cache."""
+        index = list(rows)
+        return replace(
+            self,
+            token_ids=self.token_ids[index],
+            image_places=self.image_places[index],
+            attention=None if self.attention is None else self.attention[index],
+            positions=self.positions[:, index],
+            padding=tuple(self.padding[row] for row in index),
+            rope_deltas=tuple(self.rope_deltas[row] for row in index),
+        )
 
 
 def make_vlm(geometry: BackboneGeometry) -> Qwen3VLForConditionalGeneration:

@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any
 
 from alpamayo_ros.core.accounting import StreamCounts
+from alpamayo_ros.core.navigation import text_fault
 from alpamayo_ros.core.observe import CameraState, build_observation_builder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
@@ -101,7 +102,10 @@ class Drive:
         self._advance(now_ns, arrived)
 
     def set_navigation(self, text: str) -> None:
-        """A navigation text has come; an empty one clears it."""
+        """A navigation text has come; an empty one, or one that can't be used, clears it."""
+        fault = text_fault(text)
+        if fault is not None:
+            logger.warning("the navigation text is refused, and the one before no longer in force: %s", fault)
         with self._lock:
             self._builder.set_navigation(text, self._now_ns())
 
@@ -180,7 +184,11 @@ class Drive:
 
         Raises:
             AskRefusedError: there has been no tick yet, or the vehicle may be moving and `ask.while_moving` is false.
+            ValueError: the question is empty or too long.
         """
+        fault = text_fault(question) if question.strip() else "it is empty"
+        if fault is not None:
+            raise ValueError(f"the question can't be asked: {fault}")
         now_ns = self._now_ns()
         with self._lock:
             scene, settings = self._newest, self._settings

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader, RawMessage
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 SECOND = 1_000_000_000
 CLOCK_TOPIC = "/clock"
@@ -213,14 +213,17 @@ class Player:
         rclpy.shutdown(context=self._context)
 
 
-def play(options: argparse.Namespace, stop: threading.Event) -> None:
-    """Play as the command line says."""
+def play(options: argparse.Namespace, stop: threading.Event) -> int:
+    """Play as the command line says; 0."""
     for name in ("rate", "clock", "duration"):
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise ConfigurationError(f"--{name} {value}: expected more than 0")
     with BagReader(options.bag) as bag:
-        player = Player(bag, options, stop)
+        try:
+            player = Player(bag, options, stop)
+        except ImportError as error:
+            raise AlpamayoError(f"{error}; playing a bag needs ROS 2 (rclpy)") from error
         try:
             player.wait_for_subscribers(options.wait_for_subscribers)
             player.wait(options.delay, stop)
@@ -240,6 +243,7 @@ def play(options: argparse.Namespace, stop: threading.Event) -> None:
         f"{'interrupted after' if stop.is_set() else 'played'} {sent} messages of {len(player.publishers)} topics; "
         f"the latest was {player.largest_delay * 1e3:.0f} ms late"
     )
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -248,15 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    try:
-        play(options, stop)
-    except ImportError as error:
-        print(f"error: {error}; playing a bag needs ROS 2 (rclpy)", file=sys.stderr)
-        return 1
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(lambda: play(options, stop))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import json
 import sys
 from pathlib import Path
 
-from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.scenario import Scenario, parse_scenario
 from alpamayo_ros.evaluation.simulation import simulate
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,15 +60,15 @@ def load_scenario(path: str) -> Scenario:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when the scenario ran, whatever its ticks gave."""
     options = build_parser().parse_args(arguments)
-    try:
-        scenario = load_scenario(options.scenario)
-        for warning in scenario.warnings:
-            print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
-        for line in simulate(scenario, explain=options.explain):
-            print(json.dumps(line))
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return guarded(lambda: _simulate(options))
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    scenario = load_scenario(options.scenario)
+    for warning in scenario.warnings:
+        print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
+    for line in simulate(scenario, explain=options.explain):
+        print(json.dumps(line))
     return 0
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alpamayo_ros.core.types import SamplingOptions
-from alpamayo_ros.engine.reasoning import Answerer, Reasoner
+from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.vocabulary import Vocabulary
 
@@ -35,7 +35,7 @@ def write_all(reasoner: Reasoner, vocabulary: Vocabulary, *steps: tuple[int, ...
 
 
 def test_it_stops_where_the_trajectory_starts(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(), [Text(0)])
     start = vocabulary.future_start
     handed = write_all(reasoner, vocabulary, (WORD,), (vocabulary.reasoning_end,), (start,), (OTHER,))
     assert handed == [[WORD], [vocabulary.reasoning_end], [start]]
@@ -43,20 +43,20 @@ def test_it_stops_where_the_trajectory_starts(vocabulary: Vocabulary) -> None:
 
 
 def test_the_cap_forces_the_end_and_keeps_the_text(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=3), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=3), [Text(0)])
     write_all(reasoner, vocabulary, *[(WORD,)] * 9)
     assert reasoner.texts[0].token_ids == [WORD] * 3 + [vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "length"
 
 
 def test_reasoning_that_is_closed_already_is_not_closed_twice(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=2), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=2), [Text(0)])
     write_all(reasoner, vocabulary, (vocabulary.reasoning_end,), *[(WORD,)] * 9)
     assert reasoner.texts[0].token_ids == [vocabulary.reasoning_end, WORD, vocabulary.future_start]
 
 
 def test_the_deadline_forces_the_end(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=0), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=0), [Text(0)])
     write_all(reasoner, vocabulary, *[(WORD,)] * 9)
     assert reasoner.texts[0].token_ids == [vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "deadline"
@@ -65,14 +65,14 @@ def test_the_deadline_forces_the_end(vocabulary: Vocabulary) -> None:
 def test_a_deadline_in_the_midst_keeps_the_text_so_far(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([10.0, 10.02, 10.04, 10.06, 10.08, 10.1])  # s
     monkeypatch.setattr("alpamayo_ros.engine.reasoning.time.monotonic", lambda: next(now))
-    reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=50), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=50), [Text(0)])
     write_all(reasoner, vocabulary, *[(WORD,)] * 9)
     assert reasoner.texts[0].token_ids == [WORD] * 2 + [vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "deadline"
 
 
 def test_every_row_has_its_own_reason(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=3), [0, 1, 2])
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=3), [Text(sample) for sample in range(3)])
     start, turn_end = vocabulary.future_start, vocabulary.turn_end
     write_all(reasoner, vocabulary, (WORD, WORD, WORD), (start, turn_end, WORD), *[(OTHER, OTHER, OTHER)] * 9)
     closing = [vocabulary.reasoning_end, start]
@@ -85,28 +85,28 @@ def test_every_row_has_its_own_reason(vocabulary: Vocabulary) -> None:
 
 
 def test_a_trajectory_that_starts_at_the_very_cap_is_no_forced_one(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=2), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=2), [Text(0)])
     write_all(reasoner, vocabulary, (vocabulary.reasoning_end,), (vocabulary.future_start,), (WORD,))
     assert reasoner.texts[0].token_ids == [vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "stop"
 
 
 def test_a_turn_that_ends_without_a_trajectory_is_forced_to_one(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(), [Text(0)])
     write_all(reasoner, vocabulary, (WORD,), *[(vocabulary.turn_end,)] * 3)
     assert reasoner.texts[0].token_ids == [WORD, vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "forced"
 
 
 def test_trajectory_tokens_are_never_written(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=20), [0])
+    reasoner = Reasoner(vocabulary, SamplingOptions(max_reasoning_tokens=20), [Text(0)])
     logits = logits_for(vocabulary, WORD)
     logits[:, vocabulary.trajectory_ids.start : vocabulary.trajectory_ids.stop] = 1000
     assert reasoner(logits) == [WORD]
 
 
 def test_a_row_that_ended_is_padded_until_the_last_has(vocabulary: Vocabulary) -> None:
-    reasoner = Reasoner(vocabulary, SamplingOptions(), [0, 1])
+    reasoner = Reasoner(vocabulary, SamplingOptions(), [Text(sample) for sample in range(2)])
     start = vocabulary.future_start
     handed = write_all(reasoner, vocabulary, (start, WORD), (WORD, WORD), (WORD, start), (WORD, WORD))
     assert handed == [[start, WORD], [vocabulary.pad, WORD], [vocabulary.pad, start]]

@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from alpamayo_ros.core.types import SamplingOptions
-from alpamayo_ros.engine.reasoning import Reasoner, write
+from alpamayo_ros.engine.reasoning import Reasoner, Text, write
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.backbone import batch_prompts
@@ -58,13 +58,14 @@ def written(engine: TransformersEngine, options: SamplingOptions) -> list[tuple[
     model = engine._model
     observation = drive((1,))
     features = engine._encode(observation, StageClock(model.device))
-    prompt = engine._driving_prompt(observation, features)
+    prompt = engine._prompts.driving(observation, [len(each.embeddings) for each in features])
     batch = batch_prompts([prompt], [features], model.vocabulary.pad, model.device)
     cache = engine._cache(len(prompt))
     logits = model.backbone.read(batch, cache).expand(SAMPLES, -1, -1).clone()
     branch = cache.branch([0] * SAMPLES, len(prompt), len(prompt) + STEPS + 2)
-    rows = replace(batch, rope_deltas=batch.rope_deltas * SAMPLES, padding=batch.padding * SAMPLES)
-    recording = Recording(Reasoner(model.vocabulary, options, range(SAMPLES)), model.vocabulary)
+    rows = batch.take([0] * SAMPLES)
+    texts = [Text(sample, seed=options.seed) for sample in range(SAMPLES)]
+    recording = Recording(Reasoner(model.vocabulary, options, texts), model.vocabulary)
     write(model.backbone, rows, branch, logits, recording)
     return recording.steps
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_checkpoint import drive, picture, raw_frame, write_tiny_checkpoint
 
-from alpamayo_ros.core.types import BadImageError, EngineError, Frame, Prediction, SamplingOptions
+from alpamayo_ros.core.types import BadImageError, EngineError, Frame, Observation, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 
@@ -228,12 +228,82 @@ def test_what_is_kept_of_frames_is_bounded(engine: TransformersEngine) -> None:
     assert len(engine._frames) <= 16
 
 
-def test_a_batch_is_its_ticks_one_by_one(engine: TransformersEngine) -> None:
-    ticks = [drive((1,)), drive((1, 6), speed=3.0, navigation="Turn left in 30m")]
-    options = [replace(SHORT, num_samples=2), replace(SHORT, seed=9, reasoning="independent", num_samples=3)]
-    batch = engine.predict_batch(ticks, options)
+def three_ticks() -> list[Observation]:
+    """With prompts of different lengths, from short to long and back."""
+    return [drive((1,)), drive((1, 6), speed=3.0, navigation="Turn left in 30m"), drive((6,), speed=12.0)]
+
+
+@pytest.mark.parametrize("reasoning", ["shared", "independent", "off", "given"])
+def test_a_batch_is_its_ticks_one_by_one_but_read_at_once(engine: TransformersEngine, reasoning: str) -> None:
+    ticks = three_ticks()
+    options = [
+        replace(SHORT, num_samples=2, reasoning=reasoning, seed=seed, given_reasoning="Keep on." * seed)
+        for seed in range(3)
+    ]
+    with language_model_passes(engine) as passes:
+        batch = engine.predict_batch(ticks, options)
+    assert [rows for rows, tokens in passes if tokens > 1] == [3]
+    assert {rows for rows, tokens in passes if tokens == 1} == {"shared": {3}, "independent": {6}}.get(reasoning, set())
     for prediction, tick, its in zip(batch, ticks, options, strict=True):
         assert_same(prediction, engine.predict(tick, its))
+        assert prediction.seed == its.seed
+        assert prediction.xyz.shape[0] == 2
+    assert len({prediction.reasoning_token_ids for prediction in batch}) == (1 if reasoning == "off" else 3)
+
+
+def test_texts_of_a_batch_end_where_they_end_alone(engine: TransformersEngine) -> None:
+    ticks = three_ticks()
+    options = [replace(SHORT, num_samples=2, reasoning="independent", seed=seed) for seed in range(3)]
+    vocabulary = engine._model.vocabulary
+
+    def end_some(_module: object, _inputs: object, logits: torch.Tensor) -> torch.Tensor:
+        logits[..., vocabulary.turn_end] += 3  # some of the six texts end early
+        return logits
+
+    hook = engine._model.network.vlm.lm_head.register_forward_hook(end_some)
+    try:
+        batch = engine.predict_batch(ticks, options)
+        for prediction, tick, its in zip(batch, ticks, options, strict=True):
+            assert_same(prediction, engine.predict(tick, its))
+    finally:
+        hook.remove()
+    lengths = {len(tokens) for prediction in batch for tokens in prediction.reasoning_token_ids}
+    assert len(lengths) > 2
+    assert {reason for prediction in batch for reason in prediction.finish_reasons} >= {"forced", "length"}
+
+
+def test_ticks_of_different_options_are_predicted_apart_and_come_back_in_order(engine: TransformersEngine) -> None:
+    ticks = [*three_ticks(), drive((1,), navigation="Turn right in 30m")]
+    options = [
+        replace(SHORT, num_samples=2),
+        replace(SHORT, guidance_weight=1.5),
+        replace(SHORT, num_samples=2, seed=5),
+        replace(SHORT, guidance_weight=1.5, seed=5),
+    ]
+    with language_model_passes(engine) as passes:
+        batch = engine.predict_batch(ticks, options)
+    assert [rows for rows, tokens in passes if tokens > 40] == [1, 1, 2]
+    for prediction, tick, its in zip(batch, ticks, options, strict=True):
+        assert_same(prediction, engine.predict(tick, its))
+
+
+def test_a_batch_of_drafted_ticks_is_right_without_them(engine: TransformersEngine) -> None:
+    ticks = three_ticks()
+    drafted = [replace(SHORT, draft_token_ids=(50, 51, 52)) for _ in ticks]
+    for prediction, tick in zip(engine.predict_batch(ticks, drafted), ticks, strict=True):
+        assert_same(prediction, engine.predict(tick, SHORT))
+        assert prediction.drafts_accepted == 0
+
+
+def test_the_ticks_of_a_batch_share_its_time(engine: TransformersEngine) -> None:
+    one, two = (prediction.timings for prediction in engine.predict_batch([drive((1,)), drive((6,))], [SHORT, SHORT]))
+    assert one.stages_ms == two.stages_ms
+    assert list(one.stages_ms) == ["decode", "preprocess", "vision", "prefill", "reasoning", "expert", "trajectory"]
+    assert (one.frames_encoded, two.frames_encoded) == (4, 4)
+
+
+def test_no_ticks_are_no_predictions(engine: TransformersEngine) -> None:
+    assert engine.predict_batch([], []) == []
 
 
 def test_right_and_wrong_drafts_change_nothing(engine: TransformersEngine) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
+    AlpamayoError,
     BadImageError,
     ConfigurationError,
     EngineError,
@@ -29,7 +29,7 @@ from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.options import check_length, check_options
-from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text, closed_text
+from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
@@ -37,7 +37,9 @@ from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Wri
 from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob, FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
 from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
+from alpamayo_ros.engine.vllm.reasoner import VllmReasoner
 from alpamayo_ros.engine.vllm.startup import Sizes, check_device, check_ranks, set_environment, start_vllm, stop_vllm
+from alpamayo_ros.engine.vllm.tick import Reasoned, Tick
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
 from alpamayo_ros.model.config import ModelConfig
@@ -48,27 +50,6 @@ logger = logging.getLogger(__name__)
 
 WARM_UP_SAMPLES = 6  # the node's default
 CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
-
-
-@dataclass(frozen=True, eq=False)
-class Tick:
-    """One observation on its way."""
-
-    observation: Observation
-    options: SamplingOptions
-    clock: StageClock
-    pictures: tuple[Picture, ...]
-    prompt: Prompt
-
-    @property
-    def rows(self) -> int:
-        """Reasonings: one for all samples, or one each."""
-        return self.options.num_samples if self.options.reasoning == "independent" else 1
-
-    @property
-    def guided(self) -> bool:
-        """Whether the flow also reads the prompt without its route."""
-        return self.options.guidance_weight not in (None, 1)
 
 
 class VllmEngine:
@@ -88,6 +69,7 @@ class VllmEngine:
         # a tick's frames twice over: those in use, and those that come until they are
         self._pictures = Pictures(config.images, 2 * FRAMES_PER_CAMERA * info.max_cameras)
         self._device = torch.device(info.device)
+        self._reasoner = VllmReasoner(backbone, self._prompts, self._vocabulary, info, StageClock(self._device))
         self._closed = False
 
     @classmethod
@@ -103,12 +85,12 @@ class VllmEngine:
             EngineError: no vLLM, one of another version, no device, or too little memory.
         """
         wanted = LoadOptions(**options)
+        check_vllm()  # first: without it the checkpoint doesn't matter
         return cls.from_config(ModelConfig.load(checkpoint, wanted.base_model), checkpoint, wanted)
 
     @classmethod
     def from_config(cls, config: ModelConfig, name: str, wanted: LoadOptions) -> VllmEngine:
-        """The same for a config that was read before."""
-        version = check_vllm()
+        """The same for a config that was read before and a vLLM that was checked."""
         set_environment()
         where = check_device(wanted.device)
         kind = resolve_dtype(wanted.dtype, where)
@@ -142,7 +124,7 @@ class VllmEngine:
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
         )
-        logger.info("vLLM %s: %s", version, backbone.describe())
+        logger.info("%s: %s", name, backbone.describe())
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:
@@ -181,13 +163,26 @@ class VllmEngine:
         """
         self._check_open()
         with _vllm_faults(self.info.device):
-            return self._predict(self._open(observation, options))
+            tick = self._open(observation, options)
+            before = self._backbone.call("alpamayo_images_encoded")
+            prediction = self._drive(tick, self._reasoner.write([tick])[0], 0)
+            encoded = self._backbone.call("alpamayo_images_encoded") - before
+            counted = replace(prediction.timings, frames_encoded=encoded, frames_reused=len(tick.pictures) - encoded)
+            return replace(prediction, timings=counted)
 
     def predict_batch(
         self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
     ) -> list[Prediction]:
-        """Predict several ticks, one after the other."""
-        return [self.predict(each, its) for each, its in zip(observations, options, strict=True)]
+        """Predict several ticks: all reasoning is written side by side, then each tick's flow runs.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`, for all ticks if for one.
+        """
+        self._check_open()
+        with _vllm_faults(self.info.device):
+            ticks = [self._open(each, its) for each, its in zip(observations, options, strict=True)]
+            reasoned = self._reasoner.write(ticks)
+            return [self._drive(tick, its, tick.new_pictures) for tick, its in zip(ticks, reasoned, strict=True)]
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
         """Answer a question about the scene in words.
@@ -200,10 +195,8 @@ class VllmEngine:
             tick = self._open(observation, replace(options, num_samples=1), question)
             if not options.max_reasoning_tokens:
                 return ""
-            reading = Reading(tick.prompt, tick.pictures)
-            writing = Writing(
-                reading, answer_ends(self._vocabulary), options.max_reasoning_tokens, Draw.argument(options, sample=0)
-            )
+            ends = answer_ends(self._vocabulary)
+            writing = Writing(tick.reading, ends, options.max_reasoning_tokens, Draw.argument(options, sample=0))
             self._backbone.call("alpamayo_allow_trajectory_tokens", True)
             try:
                 written = self._backbone.write([writing], tick.clock)[0]
@@ -218,7 +211,7 @@ class VllmEngine:
             self._pictures.clear()
             self._backbone.close()
             gc.unfreeze()
-            del self._backbone
+            del self._backbone, self._reasoner
             gc.collect()
 
     def _open(self, observation: Observation, options: SamplingOptions, question: str | None = None) -> Tick:
@@ -226,6 +219,7 @@ class VllmEngine:
         check_options(options, observation, self.info, self._vocabulary)
         clock = StageClock(self._device)
         frames = [frame for of_camera in observation.frames.values() for frame in of_camera]
+        new = len(self._pictures.missing(frames))
         pictures = self._pictures.get(frames, clock)
         check_sizes(observation, [picture.size for picture in pictures])
         counts = [picture.rows * picture.columns for picture in pictures]
@@ -234,52 +228,27 @@ class VllmEngine:
         else:
             prompt = self._prompts.question(observation, question, counts)
         check_length(len(prompt), options, self.info)
-        return Tick(observation, options, clock, tuple(pictures), prompt)
+        return Tick(observation, options, clock, tuple(pictures), new, prompt)
 
-    def _predict(self, tick: Tick) -> Prediction:
-        before = self._backbone.call("alpamayo_images_encoded")
-        texts, written = self._reason(tick)
-        actions = self._denoise(tick, texts)
+    def _drive(self, tick: Tick, reasoned: Reasoned, encoded: int) -> Prediction:
+        """From the reasoning to the path; `encoded` frames went through the vision tower."""
+        actions = self._denoise(tick, reasoned.texts)
         with tick.clock.stage("trajectory"):
             prediction = assemble_prediction(
-                tick.observation, tick.options, texts, actions, self._action_space, self._vocabulary
+                tick.observation, tick.options, reasoned.texts, actions, self._action_space, self._vocabulary
             )
-        encoded = self._backbone.call("alpamayo_images_encoded") - before
         timings = Timings(
             stages_ms=tick.clock.stages_ms,
             frames_encoded=encoded,
             frames_reused=len(tick.pictures) - encoded,
-            reasoning_tokens=written,
+            reasoning_tokens=reasoned.written,
         )
         return replace(prediction, timings=timings)
-
-    def _reason(self, tick: Tick) -> tuple[list[Text], int]:
-        """The reasoning of every row, closed, and how many tokens of it were written one by one."""
-        options, vocabulary = tick.options, self._vocabulary
-        fixed = self._prompts.fixed_reasoning(options)
-        if fixed is not None:
-            self._check_fixed(tick, fixed)
-            return [fixed], 0
-        deadline = math.inf if options.deadline_ms is None else options.deadline_ms * 1e-3
-        if not options.max_reasoning_tokens or not deadline:
-            return [closed_text(vocabulary, options, sample, (), True) for sample in range(tick.rows)], 0
-        ends = (vocabulary.future_start, vocabulary.turn_end)
-        reading = Reading(tick.prompt, tick.pictures)
-        writings = [
-            Writing(reading, ends, options.max_reasoning_tokens, Draw.argument(options, sample), deadline)
-            for sample in range(tick.rows)
-        ]
-        written = self._backbone.write(writings, tick.clock)
-        texts = [
-            closed_text(vocabulary, options, sample, each.token_ids, each.late) for sample, each in enumerate(written)
-        ]
-        return texts, max(len(each.token_ids) for each in written)
 
     def _denoise(self, tick: Tick, texts: Sequence[Text]) -> Tensor:
         """Normalised actions [K, N, 2]."""
         options = tick.options
-        prompts = [tick.prompt, tick.prompt.without_route()] if tick.guided else [tick.prompt]
-        readings = [Reading(prompt, tick.pictures, tuple(text.token_ids)) for prompt in prompts for text in texts]
+        readings = tick.readings(texts)
         with tick.clock.stage("prefix"):
             pinned = self._backbone.pin(readings)
         try:
@@ -309,14 +278,6 @@ class VllmEngine:
         token_ids = (vocabulary.vision_start, *[vocabulary.image_pad] * tokens, vocabulary.vision_end)
         return Reading(Prompt(token_ids, (range(1, 1 + tokens),), range(0), range(0)), (picture,))
 
-    def _check_fixed(self, tick: Tick, text: Text) -> None:
-        """One more token than is read gets sampled, and has to fit, too."""
-        room = self.info.max_tokens - len(tick.prompt) - 1
-        if len(text.token_ids) > room:
-            raise EngineError(
-                f"given_reasoning has {len(text.token_ids)} tokens; it has to be at most {room} long here"
-            )
-
     def _check_open(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
@@ -345,5 +306,7 @@ def _vllm_faults(device: str) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         raise EngineError(str(error)) from error
-    except (RuntimeError, ValueError, AssertionError) as error:
-        raise EngineError(f"vLLM failed on {device}: {error}") from error
+    except AlpamayoError:
+        raise
+    except Exception as error:  # vLLM has many kinds
+        raise EngineError(f"vLLM failed on {device}: {type(error).__name__}: {error}") from error

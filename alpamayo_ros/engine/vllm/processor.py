@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers.feature_extraction_utils import BatchFeature
 from vllm.multimodal.inputs import MultiModalFieldConfig
 from vllm.multimodal.processing import BaseDummyInputsBuilder, BaseMultiModalProcessor, PromptReplacement
@@ -116,9 +115,7 @@ class AlpamayoMultiModalProcessor(BaseMultiModalProcessor[AlpamayoProcessingInfo
         for picture in pictures:
             rows, columns = target_size(picture.shape[0], picture.shape[1], images)
             grids.append([1, rows // images.patch_size, columns // images.patch_size])
-        equal = all(picture.shape == pictures[0].shape for picture in pictures)
-        pixels: Tensor | list[Tensor] = torch.stack(pictures) if equal else pictures
-        return BatchFeature({"pixel_values": pixels, "image_grid_thw": torch.tensor(grids)})
+        return BatchFeature({"pixel_values": pictures, "image_grid_thw": torch.tensor(grids)})
 
     def _get_mm_fields_config(self, *_: Any, **__: Any) -> Mapping[str, MultiModalFieldConfig]:
         return {

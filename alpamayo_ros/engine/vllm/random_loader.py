@@ -11,13 +11,13 @@ from vllm.config import ModelConfig as VllmModelConfig
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from alpamayo_ros.engine.vllm.checkpoint_config import CheckpointConfigParser
 from alpamayo_ros.model.alpamayo import ActionNetwork, make_network_on_meta
 from alpamayo_ros.model.checkpoint import set_parameter
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.random_weights import random_tensors
 
 LOAD_FORMAT = "alpamayo_random"
+CONFIG = "config"  # in `model_loader_extra_config`: the ModelConfig, which reaches the workers that way
 BACKBONE = "vlm."
 
 
@@ -30,8 +30,7 @@ class RandomLoader(BaseModelLoader):
 
     def load_weights(self, model: Any, model_config: VllmModelConfig) -> None:
         """Make every tensor on the model's device, one after the other."""
-        config = CheckpointConfigParser.loaded
-        assert config is not None
+        config: ModelConfig = self.load_config.model_loader_extra_config[CONFIG]
         device = next(iter(model.parameters())).device
         tensors = _all_tensors(config, device, bf16_constants=True)
         model.load_weights((name, tensor) for name, tensor in tensors if name.startswith(BACKBONE))

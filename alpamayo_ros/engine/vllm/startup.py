@@ -28,6 +28,7 @@ TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four 
 REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
 TYPICAL_SAMPLES = 16
+LARGEST_BLOCK = 128  # tokens, of the KV cache; on a CPU
 GIB = 1 << 30
 WORKING_BYTES = 2 * GIB  # activations and graphs
 PACKAGE = __package__
@@ -55,6 +56,9 @@ class Sizes:
             cameras, samples: At most.
             kv_cache_gib: Of the KV cache on every rank; 0: what two ticks need.
             ranks: That share the heads.
+
+        Raises:
+            EngineError: a KV cache that can't hold the longest sequence.
         """
         image = config.images.max_pixels // config.images.factor**2
         frames = cameras * FRAMES_PER_CAMERA
@@ -65,6 +69,12 @@ class Sizes:
         per_token = 2 * text.num_hidden_layers * text.num_key_value_heads // ranks * text.head_dim * dtype.itemsize
         sequence = prompt + REASONING_TOKENS
         tokens = 2 * sequence + 2 * min(samples, TYPICAL_SAMPLES) * TYPICAL_REASONING
+        least = per_token * (sequence + LARGEST_BLOCK)
+        if kv_cache_gib and kv_cache_gib * GIB < least:
+            raise EngineError(
+                f"engine.kv_cache_memory is {kv_cache_gib:g} GiB; with {cameras} cameras the longest sequence has "
+                f"{sequence} tokens and needs {least / GIB:.3g}"
+            )
         return cls(
             frames=frames,
             sequence_tokens=sequence,
@@ -121,17 +131,22 @@ def start_vllm(
     Raises:
         EngineError: it can't start; the message says what to lower where memory is the reason.
     """
+    from vllm import ModelRegistry
     from vllm.config import KVTransferConfig
     from vllm.distributed.kv_transfer import has_kv_transfer_group
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from alpamayo_ros.engine.vllm.checkpoint_config import CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.checkpoint_config import ARCHITECTURE, CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.model import AlpamayoForConditionalGeneration
     from alpamayo_ros.engine.vllm.plugin import register
-    from alpamayo_ros.engine.vllm.random_loader import LOAD_FORMAT
+    from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
 
     if has_kv_transfer_group():
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
+    if ARCHITECTURE not in ModelRegistry.get_supported_archs():
+        # the class itself: vLLM imports one that it knows by name in a process of its own first, which takes seconds
+        ModelRegistry.register_model(ARCHITECTURE, AlpamayoForConditionalGeneration)
     register()
     CheckpointConfigParser.loaded = config
     eager = device.type == "cpu"
@@ -140,7 +155,6 @@ def start_vllm(
     arguments: dict[str, Any] = {
         "model": str(config.folder),
         "config_format": CONFIG_FORMAT,
-        "load_format": "auto" if config.random_seed is None else LOAD_FORMAT,
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
@@ -163,6 +177,8 @@ def start_vllm(
             kv_role="kv_both",
         ),
     }
+    if config.random_seed is not None:
+        arguments |= {"load_format": LOAD_FORMAT, "model_loader_extra_config": {CONFIG: config}}
     if not eager:
         arguments["gpu_memory_utilization"] = _needed_share(parameters * dtype.itemsize // ranks, sizes)
         # decoding, for one sample and for several; vLLM takes the next larger size

@@ -107,12 +107,7 @@ class _Run:
         logits = self.model.backbone.read(batch, prompt_cache)
         tokens_and_room = batch.length + generated + self.model.config.action_space.n_waypoints
         kv = prompt_cache.branch(rows, batch.length, tokens_and_room)
-        batch = replace(
-            batch,
-            attention=None if batch.attention is None else batch.attention[rows],
-            padding=tuple(batch.padding[row] for row in rows),
-            rope_deltas=tuple(batch.rope_deltas[row] for row in rows),
-        )
+        batch = batch.take(rows)
         writer = RecordedWriter(self.settings, self.vocabulary, len(rows))
         write(self.model.backbone, batch, kv, logits[rows], writer)
         yield from self._reasoning_arrays(batch, rows, prompts, writer, kv)
@@ -234,7 +229,7 @@ class _Run:
     def _reasoning_arrays(
         self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
     ) -> Iterator[CaseResult]:
-        sequences = torch.cat((batch.token_ids[list(rows)].cpu(), torch.tensor(writer.rows)), 1)
+        sequences = torch.cat((batch.token_ids.cpu(), torch.tensor(writer.rows)), 1)
         yield equal(f"{self.name}/sequences_raw", sequences, self.arrays["sequences_raw"])
         yield equal(f"{self.name}/kv_len", kv.length, self.settings["kv_len"])
         logits = torch.stack(writer.logits, 1)

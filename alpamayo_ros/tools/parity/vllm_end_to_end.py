@@ -20,6 +20,7 @@ from alpamayo_ros.engine.vllm.backbone import Reading, Writing
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate
 from alpamayo_ros.model.rope_positions import rope_positions
@@ -66,6 +67,7 @@ class OneEngine:
         if cls._open is None or cls._is != wanted:
             if cls._open is not None:
                 cls._open.close()
+            check_vllm()
             config = ModelConfig.load(checkpoint, tokenizer)
             images = replace(config.images, min_pixels=limits["min_pixels"], max_pixels=limits["max_pixels"])
             cls._open = VllmEngine.from_config(

@@ -183,7 +183,10 @@ def test_a_flow_that_fails_gives_its_blocks_back(engine: VllmEngine) -> None:
 
     observation = drive(navigation=ROUTE)
     options = replace(SHORT, num_samples=3, reasoning="independent", guidance_weight=1.5)
-    with before_each_flow(engine, fail), pytest.raises(EngineError, match=r"vLLM failed on .*: no more memory"):
+    with (
+        before_each_flow(engine, fail),
+        pytest.raises(EngineError, match=r"vLLM failed on .*: RuntimeError: no more memory"),
+    ):
         engine.predict(observation, options)
     assert free_blocks(engine) == before
     engine.predict(observation, options)

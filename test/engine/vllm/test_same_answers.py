@@ -151,11 +151,18 @@ def test_answers_are_the_same(engine: VllmEngine, reference: TransformersEngine)
 
 
 def test_a_batch_is_its_ticks_one_by_one(engine: VllmEngine) -> None:
-    ticks = [drive((1,)), drive((1, 6), speed=3.0, navigation=ROUTE)]
-    options = [replace(SHORT, num_samples=2), replace(SHORT, seed=9, reasoning="independent", num_samples=3)]
+    ticks = [drive((1,)), drive((1, 6), speed=3.0, navigation=ROUTE), drive((1,)), drive((6,))]
+    options = [
+        replace(SHORT, num_samples=2),
+        replace(SHORT, seed=9, reasoning="independent", num_samples=3, guidance_weight=1.5),
+        replace(SHORT, reasoning="off"),
+        replace(SHORT, max_reasoning_tokens=0),
+    ]
     batch = engine.predict_batch(ticks, options)
     for prediction, tick, its in zip(batch, ticks, options, strict=True):
+        assert prediction.timings.frames_encoded == sum(map(len, tick.frames.values()))
         assert_same(prediction, engine.predict(tick, its))
+    assert engine.predict_batch([], []) == []
 
 
 def test_drafts_change_nothing(engine: VllmEngine) -> None:
@@ -197,9 +204,8 @@ def test_keys_values_and_velocities_are_the_same(
     finally:
         del expert.run
     with torch.inference_mode():
-        reasoned = reference._reason(observation, options, reference._encode(observation, clock()), clock())
-        ends = [len(reasoned.prompt) + len(text.token_ids) for text in reasoned.texts]
-        prefix = reasoned.cache.prefix(ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
+        reasoned = reference._reason([reference._tick(observation, options, clock())], clock())
+        prefix = reasoned.cache.prefix(reasoned.ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
         field = reference._model.velocity(prefix, 1)
         expected = torch.stack([field(s, torch.full((1, 1, 1), 0.3)) for s in states])
     assert len(kept) == 1 + guided

@@ -22,6 +22,8 @@ from alpamayo_ros.engine.vllm import kv_layout
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.startup import GIB, Sizes, check_ranks
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.tools.checkpoint_presets import PRESETS
+from alpamayo_ros.tools.make_checkpoint import make_checkpoint
 
 SHORT = SamplingOptions(max_reasoning_tokens=4, seed=3)
 
@@ -40,6 +42,12 @@ def test_sizes_follow_the_rig(checkpoint: Path) -> None:
     assert Sizes.of(config, torch.float32, 4, 6, 0.5, 1).kv_bytes == GIB // 2
 
 
+def test_a_cache_too_small_for_one_sequence_is_refused(checkpoint: Path) -> None:
+    config = ModelConfig.load(checkpoint)
+    with pytest.raises(EngineError, match=r"kv_cache_memory is 0.001 GiB; with 4 cameras .* tokens and needs 0.00366"):
+        Sizes.of(config, torch.float32, 4, 6, 0.001, 1)
+
+
 def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:
     geometry = ModelConfig.load(checkpoint).expert
     check_ranks(geometry, 2)
@@ -50,7 +58,7 @@ def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:
 @pytest.mark.vllm
 def test_a_second_engine_in_one_process_is_refused(engine: VllmEngine, checkpoint: Path) -> None:
     with pytest.raises(EngineError, match="has a vllm engine already"):
-        create_engine("vllm", str(checkpoint))
+        VllmEngine.load(str(checkpoint))
     engine.predict(drive(), SHORT)
 
 
@@ -58,7 +66,18 @@ def test_a_second_engine_in_one_process_is_refused(engine: VllmEngine, checkpoin
 def test_another_device_than_vllms_is_refused(engine: VllmEngine, checkpoint: Path) -> None:
     other = "cuda" if engine.info.device == "cpu" else "cpu"
     with pytest.raises(EngineError, match=f"device is '{other}', but this vLLM runs on {engine.info.device}"):
-        create_engine("vllm", str(checkpoint), device=other)
+        VllmEngine.load(str(checkpoint), device=other)
+
+
+@pytest.mark.vllm
+def test_a_machine_without_a_device_for_this_vllm_is_named(
+    engine: VllmEngine, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM for CUDA says it where there is no GPU."""
+    platforms = pytest.importorskip("vllm.platforms")
+    monkeypatch.setattr(platforms, "current_platform", platforms.interface.UnspecifiedPlatform())
+    with pytest.raises(EngineError, match=r"vLLM finds no device that it was built for; check the NVIDIA driver"):
+        VllmEngine.load(str(checkpoint))
 
 
 @pytest.mark.vllm
@@ -86,26 +105,17 @@ def test_what_stays_is_out_of_the_garbage_collectors_way(engine: VllmEngine) -> 
 
 
 @pytest.mark.vllm
-def test_too_little_memory_says_what_to_lower(checkpoint: Path) -> None:
+def test_an_engine_that_could_not_start_or_was_closed_leaves_the_process_free_for_another(checkpoint: Path) -> None:
     """In a process of its own, as everything that has an engine of its own."""
-    assert "engine.kv_cache_memory, which is 100000.00 GiB" in run(
-        f"""
-        from alpamayo_ros.core.types import EngineError
-        try:
-            create_engine("vllm", {str(checkpoint)!r}, dtype="float32", kv_cache_memory=100000.0)
-        except EngineError as error:
-            print(error)
-        """
-    )
-
-
-@pytest.mark.vllm
-def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) -> None:
     said = run(
         f"""
         from alpamayo_ros.core.types import EngineError, SamplingOptions
+        try:
+            VllmEngine.load({str(checkpoint)!r}, dtype="float32", kv_cache_memory=100000.0)
+        except EngineError as error:
+            print(error)
         for _ in range(2):
-            engine = create_engine("vllm", {str(checkpoint)!r}, dtype="float32", max_samples=1, max_cameras=2)
+            engine = VllmEngine.load({str(checkpoint)!r}, dtype="float32", max_samples=1, max_cameras=2)
             print(engine.predict(drive(), SamplingOptions(max_reasoning_tokens=2)).finish_reasons)
             engine.close()
             engine.close()
@@ -120,21 +130,39 @@ def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) ->
                 print(error)
         """
     )
+    assert "there is too little memory for vLLM" in said
+    assert "lower engine.kv_cache_memory, which is 100000.00 GiB" in said
     assert said.count("('length',)") == 2
     assert said.count("the engine is closed") == 3
 
 
 @pytest.mark.vllm
+def test_in_a_process_of_its_own_which_is_the_default_it_answers_alike(checkpoint: Path, engine: VllmEngine) -> None:
+    observation, options = drive(), replace(SHORT, num_samples=2, reasoning="independent")
+    other = create_engine("vllm", str(checkpoint), dtype="float32", max_samples=2, max_cameras=2)
+    try:
+        prediction = other.predict(observation, options)
+    finally:
+        other.close()
+    alone = engine.predict(observation, options)
+    assert prediction.reasoning_token_ids == alone.reasoning_token_ids
+    np.testing.assert_allclose(prediction.xyz, alone.xyz, atol=2e-3)
+
+
+@pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_ranks_share_the_model_and_answer_alike(checkpoint: Path, engine: VllmEngine) -> None:
+def test_two_ranks_share_the_model_and_answer_alike(tmp_path: Path, engine: VllmEngine) -> None:
+    """From a checkpoint that has a seed in place of weight files; the weights are the same."""
+    shapes_only = tmp_path / "shapes"
+    make_checkpoint(PRESETS["tiny"], shapes_only, seed=0, shapes_only=True)
     options = replace(SHORT, num_samples=2, guidance_weight=1.5)
     said = run(
         f"""
         import json
         from alpamayo_ros.core.types import SamplingOptions
-        engine = create_engine(
-            "vllm", {str(checkpoint)!r}, dtype="float32", max_samples=2, max_cameras=2, tensor_parallel_size=2
+        engine = VllmEngine.load(
+            {str(shapes_only)!r}, dtype="float32", max_samples=2, max_cameras=2, tensor_parallel_size=2
         )
         prediction = engine.predict(drive(navigation="Turn left in 30m"), {options!r})
         print("RESULT", json.dumps([prediction.reasoning_token_ids[0], prediction.xyz[:, -1, :2].tolist()]))
@@ -153,7 +181,7 @@ def run(code: str) -> str:
     whole = (
         f"import sys; sys.path.insert(0, {support!r})\n"
         "from tiny_checkpoint import drive\n"
-        "from alpamayo_ros.engine.factory import create_engine\n"
+        "from alpamayo_ros.engine.vllm.engine import VllmEngine\n"
         f"if __name__ == '__main__':\n{indent(dedent(code), '    ')}"
     )
     done = subprocess.run(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alpamayo_ros.core.types import EngineError
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.versions import check_version
 
 
@@ -40,4 +40,4 @@ def test_a_missing_vllm_is_named_with_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(EngineError, match=r"vllm is not installed; python -m pip install vllm==0\.26\.0"):
-        create_engine("vllm", str(tmp_path))
+        VllmEngine.load(str(tmp_path))

@@ -111,7 +111,8 @@ def test_a_signal_ends_it_in_order_when_it_is_inactive(ros_domain, live, number,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order_while_images_rush_in(ros_domain, live, number):
     process = start("--params-file", str(RIG), "-p", "engine.kind:=null")
-    driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/alpamayo/input/odometry")
+    output_until(process, "ready after")
+    driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/odometry")
     rushing = threading.Event()
 
     def rush():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
+from alpamayo_ros.stop_signals import stop_on_signals
 
 PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
 USAGE_ERROR = 2
@@ -40,10 +40,7 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
         0 after an orderly end; 2, with one message on stderr, when the arguments or parameters can't be used.
     """
     logging.basicConfig(level=logging.WARNING, format="[%(levelname)s] [%(name)s]: %(message)s")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda _number, _frame: stop.set())
+    stop = stop_on_signals()
     argv = list(sys.argv if argv is None else argv)
     try:
         # rclpy's own handlers invalidate the context, and a transition under way never ends

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from alpamayo_ros.evaluation.output_folder import REPORT, check_output, output_f
 from alpamayo_ros.evaluation.report import OPEN_LOOP, RANDOM_WEIGHTS, Record, skip_table, table, versions
 from alpamayo_ros.evaluation.rig import load_rig, resolve_topic
 from alpamayo_ros.evaluation.scores import finite
+from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import run_command
 
 DEPTH = 1000  # of subscriptions: nothing may be lost while a path is scored
@@ -54,9 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         0 when some path was scored, 1 otherwise.
     """
     options = build_parser().parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     try:
         return evaluate(options, stop)
     except ImportError as error:

@@ -7,7 +7,6 @@ on /clock, for nodes with use_sim_time.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader, RawMessage
+from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import guarded, run_command
 
 SECOND = 1_000_000_000
@@ -249,9 +249,7 @@ def play(options: argparse.Namespace, stop: threading.Event) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 at the end of the bag, and when interrupted."""
     options = build_parser().parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals()
     return guarded(lambda: play(options, stop))
 
 

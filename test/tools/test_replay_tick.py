@@ -123,7 +123,7 @@ class TestErrors:
         def fail(_: Observation) -> None:
             raise EngineError("out of memory")
 
-        monkeypatch.setattr(replay_tick, "create_engine", lambda *_, **__: NullEngine(before=fail))
+        monkeypatch.setattr(replay_tick, "engine_by_settings", lambda _: NullEngine(before=fail))
         assert replay_tick.main([str(failed)]) == 0
         assert capsys.readouterr().out.count("EngineError: out of memory after") == 3
 

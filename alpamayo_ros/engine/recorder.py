@@ -156,7 +156,8 @@ class TickRecorder:
             logger.warning("%d ticks could not be saved: %s", len(content.ticks), error)
             result.set_exception(error)
         else:
-            logger.warning("%d ticks saved to %s (%s)", len(content.ticks), path, content.why)
+            level = logging.INFO if content.why == SAVED_ON_REQUEST else logging.WARNING
+            logger.log(level, "%d ticks saved to %s (%s)", len(content.ticks), path, content.why)
             result.set_result(path)
 
 

@@ -17,6 +17,7 @@ from alpamayo_ros.ros.drive import Drive, Intake
 from alpamayo_ros.ros.inputs import Inputs
 from alpamayo_ros.ros.outputs import Outputs
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
+from alpamayo_ros.ros.tick_log import TickLog
 from alpamayo_ros.ros.topics import publisher_faults, subscriber_faults
 
 
@@ -29,6 +30,7 @@ class Configured:
     outputs: Outputs
     drive: Drive
     inputs: Inputs
+    log: TickLog
 
 
 class Reporter:

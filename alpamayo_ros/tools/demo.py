@@ -22,6 +22,7 @@ from alpamayo_ros.tools.live_paths import Comparison, LivePath, affordable_rate,
 
 ROOT = Path(__file__).parents[2]
 DRIVES = ROOT.parent / "shared" / "data"
+SYNTHETIC_SECONDS = 12.0
 STRIDE = 0.5  # s between ticks
 SAMPLES = 6
 
@@ -66,10 +67,8 @@ def recorded_drive(out: Path) -> tuple[Path, Path, str]:
         run(
             "[2/4] a short synthetic drive (no recorded one is here)",
             "synthetic_drive",
-            "--duration",
-            "12",
-            "--out",
-            bag,
+            *("--duration", f"{SYNTHETIC_SECONDS:g}"),
+            *("--out", bag),
         )
     return bag, rig, "a synthetic drive, rendered here"
 

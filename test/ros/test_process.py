@@ -81,7 +81,7 @@ def test_a_signal_ends_it_within_five_seconds_although_the_engine_hangs(ros_doma
     process = start("--params-file", str(RIG), program=("-c", HANGING_NODE, stage))
     if stage == "predicting":
         output_until(process, "ready after")
-        driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/alpamayo/input/odometry")
+        driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/odometry")
         driver.play_in_real_time(seconds=2.5)
     output_until(process, stage)
     code, rest, seconds = end(process, number)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, Array, Skip
@@ -25,6 +23,7 @@ from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
+from alpamayo_ros.progress import progress
 
 TICKS, PICTURE, RESULT_BAG = "ticks.jsonl", "tick.png", "result_bag"
 
@@ -99,10 +98,7 @@ def _with_progress(replay: Replay, job: Job) -> Iterator[Tick]:
     """The replay's ticks, with a bar of the bag's seconds."""
     start_ns, duration = job.bag.start_ns, max(job.bag.duration, 1e-9)
     form = "{desc} {percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s of the bag [{elapsed}, {remaining} left{postfix}]"
-    seldom = 0.1 if sys.stderr.isatty() else 10.0  # s between updates: a log wants few
-    with tqdm(
-        total=duration, desc="evaluating", bar_format=form, mininterval=seldom, disable=not job.show_progress
-    ) as bar:
+    with progress(total=duration, desc="evaluating", bar_format=form, disable=not job.show_progress) as bar:
         skipped = 0
         for number, tick in enumerate(replay, start=1):
             skipped += tick.skip is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -166,6 +167,7 @@ def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: boo
         "notes": notes(info),
         "trained": info.trained,
         **summarise(records),
+        "skips_before_first_path": sum(1 for _ in takewhile(lambda record: record["skip"] is not None, records)),
         "skips_after_last_image": replay.after_last_image,
         "why_no_tick": None if nothing is None else {"reason": nothing.reason.value, "numbers": nothing.numbers},
         "bag": {

@@ -263,7 +263,11 @@ def spin_for(executor: Any, seconds: float, what: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="under load")
     parser.add_argument("--ticks", type=int, default=20, help="of the engine")
     parser.add_argument("--only", choices=["node", "engine", "process"], help="one part alone")

@@ -183,7 +183,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench_gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="vllm")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")

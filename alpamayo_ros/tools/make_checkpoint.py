@@ -164,7 +164,11 @@ def _check_disk(out: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.make_checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     about = "; ".join(f"{preset.name}: {preset.about}" for preset in PRESETS.values())
     parser.add_argument("--preset", choices=list(PRESETS), default="tiny", help=f"{about} (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")

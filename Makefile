@@ -1,9 +1,12 @@
 # make demo | test | lint | bench: all that a newcomer needs. Each sets up .venv first, and does nothing twice.
+# make soak: does the node hold out? With each engine for MINUTES.
 #
 #   PYTHON=python3.12         the interpreter for .venv (3.10 to 3.13)
+#   MINUTES=5                 of make soak, for each engine
 #   TORCH_INDEX=URL           an index that serves the torch build you want (a CPU build saves gigabytes)
 
 PYTHON ?= python3
+MINUTES ?= 5
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
@@ -12,7 +15,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-vllm test-gpu lint format bench bench-gpu clean
+.PHONY: setup demo test test-vllm test-gpu lint format bench bench-gpu soak clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -71,6 +74,10 @@ demo: setup
 
 bench: setup
 	@$(BIN)/python -m alpamayo_ros.tools.bench
+
+soak: setup
+	@$(BIN)/python -m alpamayo_ros.tools.soak --engine null --minutes $(MINUTES)
+	@$(BIN)/python -m alpamayo_ros.tools.soak --engine tiny --minutes $(MINUTES)
 
 # As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
 bench-gpu:

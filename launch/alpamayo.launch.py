@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.conditions import IfCondition
 from launch.launch_context import LaunchContext
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
@@ -50,6 +51,14 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("log_level", default_value="info", description="debug, info, warn, error or fatal"),
             DeclareLaunchArgument("odometry", default_value="", description="Odometry topic; empty: as in params_file"),
             DeclareLaunchArgument(
+                "rviz", default_value="false", choices=["true", "false"], description="Start RViz beside the node"
+            ),
+            DeclareLaunchArgument(
+                "rviz_config",
+                default_value=str(config / "alpamayo.rviz"),
+                description="RViz's configuration; its topics are those of a node called /alpamayo",
+            ),
+            DeclareLaunchArgument(
                 "fastdds_transports",
                 default_value="LARGE_DATA",
                 description="FASTDDS_BUILTIN_TRANSPORTS; set the same on the cameras' side",
@@ -57,6 +66,14 @@ def generate_launch_description() -> LaunchDescription:
             # Fast DDS loses large messages with its default transports.
             SetEnvironmentVariable("FASTDDS_BUILTIN_TRANSPORTS", LaunchConfiguration("fastdds_transports")),
             OpaqueFunction(function=_node),
+            Node(
+                package="rviz2",
+                executable="rviz2",
+                name="alpamayo_rviz",
+                arguments=["-d", LaunchConfiguration("rviz_config")],
+                parameters=[{"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}],
+                condition=IfCondition(LaunchConfiguration("rviz")),
+            ),
         ]
     )
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds this package's messages (and tf2_msgs, which PyPI lacks) against the ROS 2 wheels of a venv, into that venv.
+# Builds this package's messages (and those of others that PyPI lacks and tests need) against the ROS 2 wheels of a venv, into that venv.
 set -euo pipefail
 venv=$(realpath "${1:?usage: build_interfaces.sh VENV}")
 root=$(realpath "$(dirname "$0")/..")
@@ -12,7 +12,11 @@ build() {
     cmake --build "$build" --parallel "$(nproc)" &&
     (cd "$build" && cmake --install .)  # symlink mode leaves a manifest where it runs
 }
-if ! { build "$root/test/interfaces/tf2_msgs" tf2_msgs && build "$root" alpamayo_ros; } >"$log" 2>&1; then
+if ! {
+  build "$root/test/interfaces/tf2_msgs" tf2_msgs &&
+    build "$root/test/interfaces/autoware_planning_msgs" autoware_planning_msgs &&
+    build "$root" alpamayo_ros
+} >"$log" 2>&1; then
   tail -n 40 "$log" >&2
   echo "error: building the ROS messages failed; the whole log is $log" >&2
   exit 1

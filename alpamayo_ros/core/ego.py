@@ -157,6 +157,15 @@ class EgoBuffer:
         moved = matrix_from_quaternion(middle.orientation).T @ (last.position - first.position)
         return float(np.linalg.norm(moved / span - middle.linear_velocity))
 
+    def speed(self) -> float:
+        """How fast it moves now, m/s, by the twist or the newest poses, whichever says more; NaN without a pose."""
+        if not self._poses:
+            return math.nan
+        at = bisect_left(self._stamps, self._stamps[-1] - SPEED_WINDOW_NS)
+        first, last = self._poses[at], self._poses[-1]
+        span = max((last.stamp_ns - first.stamp_ns) * 1e-9, STEP_NS * 1e-9)
+        return max(_norm(last.linear_velocity), math.dist(first.position, last.position) / span)
+
     def _missing(self, wanted: Sequence[int]) -> dict[SkipReason, Mapping[str, Any]]:
         """Why the stamps can't be interpolated."""
         t0_ns, stamps = wanted[-1], self._stamps

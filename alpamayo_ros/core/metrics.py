@@ -14,7 +14,6 @@ Three definitions of minADE are in use, and differ; each function here names its
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,10 @@ from alpamayo_ros.core.types import STEP_NS, Array
 
 HORIZONS_S = (1.0, 2.0, 3.0, 5.0, 6.4)
 MISS_DISTANCE = 2.0  # m
+# Miss thresholds of the Waymo Open Dataset's motion metrics (its challenge's configuration): at 3, 5 and 8 s.
+WAYMO_HORIZONS_S, WAYMO_LATERAL, WAYMO_LONGITUDINAL = (3.0, 5.0, 8.0), (1.0, 1.8, 3.0), (2.0, 3.6, 6.0)  # s, m, m
+WAYMO_SPEEDS, WAYMO_SCALES = (1.4, 11.0), (0.5, 1.0)  # m/s at t0, between which the thresholds grow
+MIN_PROGRESS = 2.0  # m that must have been driven for a share of it to mean anything
 DT = STEP_NS * 1e-9  # s
 
 
@@ -115,6 +118,25 @@ def longitudinal_lateral(predicted: Array, truth: Array, truth_rotation: Array) 
     return offset[..., 0] * cos + offset[..., 1] * sin, offset[..., 1] * cos - offset[..., 0] * sin
 
 
+def waymo_thresholds(horizon: float, speed: float) -> tuple[float, float] | None:
+    """The lateral and longitudinal miss thresholds in m of the Waymo Open Dataset's motion metrics.
+
+    Between its horizons (3, 5 and 8 s) they are interpolated, so at 6.4 s; below 3 s it has none: None. They are scaled
+    by 0.5 at 1.4 m/s and less up to 1 from 11 m/s on; the speed in m/s is the vehicle's at t0.
+    """
+    if not WAYMO_HORIZONS_S[0] <= horizon <= WAYMO_HORIZONS_S[-1]:
+        return None
+    scale = np.interp(speed, WAYMO_SPEEDS, WAYMO_SCALES)
+    lateral = np.interp(horizon, WAYMO_HORIZONS_S, WAYMO_LATERAL)
+    longitudinal = np.interp(horizon, WAYMO_HORIZONS_S, WAYMO_LONGITUDINAL)
+    return float(lateral * scale), float(longitudinal * scale)
+
+
+def path_length(xyz: Array) -> float:
+    """m in the xy plane from the origin of ego along [T, 3]."""
+    return float(np.linalg.norm(np.diff(xyz[:, :2], axis=0, prepend=0.0), axis=-1).sum())
+
+
 def heading_error(rotation: Array, truth_rotation: Array) -> Array:
     """Yaw of [..., T, 3, 3] minus that of [T, 3, 3], in rad, -pi to pi."""
     difference = yaw(rotation) - yaw(truth_rotation)
@@ -130,39 +152,6 @@ def _first(distance: Array, steps: int) -> Array:
     if not 1 <= steps <= distance.shape[-1]:
         raise ValueError(f"{steps} steps, expected 1 to {distance.shape[-1]}, as many as there are distances")
     return distance[..., :steps]
-
-
-@dataclass(frozen=True)
-class Comfort:
-    """The largest magnitudes along one trajectory."""
-
-    acceleration: float  # m/s^2, along the vehicle
-    lateral_acceleration: float  # m/s^2
-    jerk: float  # m/s^3, along the vehicle
-    yaw_rate: float  # rad/s
-
-
-def comfort(actions: Array, speed: Array) -> Comfort:
-    """How a trajectory would feel: yaw rate is v * curvature, lateral acceleration v^2 * curvature (unicycle model).
-
-    Args:
-        actions: [64, 2] acceleration in m/s^2 and curvature in 1/m, each held for 0.1 s.
-        speed: [65] m/s from t0 on.
-    """
-    acceleration, curvature = actions[:, 0], actions[:, 1]
-    # an action's speed changes linearly over its step: both ends are looked at
-    fastest = np.maximum(np.abs(speed[:-1]), np.abs(speed[1:]))
-    jerk = np.diff(acceleration) / DT
-    return Comfort(
-        acceleration=_largest(acceleration),
-        lateral_acceleration=_largest(fastest**2 * curvature),
-        jerk=_largest(jerk),
-        yaw_rate=_largest(fastest * curvature),
-    )
-
-
-def _largest(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))
 
 
 def mean_pairwise_distance(xyz: Array, steps: int) -> float:

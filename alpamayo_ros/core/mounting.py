@@ -32,6 +32,10 @@ class Mounting:
         """The pose of the child frame in base_link."""
         return Mounting(-self.rotation.T @ self.position, self.rotation.T)
 
+    def then(self, step: Mounting) -> Mounting:
+        """Where a frame is that `step` puts into this one."""
+        return Mounting(self.position + self.rotation @ step.position, self.rotation @ step.rotation)
+
     def base_pose(self, child: EgoPose) -> EgoPose:
         """The pose and twist of base_link, from those of the child frame.
 

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+LONGEST_TEXT = 2000  # characters; a text of megabytes would keep the model from driving for seconds
+
+
+def text_fault(text: str) -> str | None:
+    """What makes a text for the model unusable, in words."""
+    if len(text) > LONGEST_TEXT:
+        return f"it has {len(text)} characters, expected at most {LONGEST_TEXT}"
+    return None
+
 
 class Navigation:
     """A text, and how long ago it came.
@@ -16,8 +25,8 @@ class Navigation:
         self._since_ns = 0
 
     def set(self, text: str, now_ns: int) -> None:
-        """A text has come; an empty one clears it."""
-        self.text, self._since_ns = text.strip(), now_ns
+        """A text has come; an empty one, or one that can't be used, clears it."""
+        self.text, self._since_ns = "" if text_fault(text.strip()) else text.strip(), now_ns
 
     def restart(self, now_ns: int) -> None:
         """The clock has jumped: the text, which may be latched, is still in force, and its age counts from now."""

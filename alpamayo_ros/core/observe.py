@@ -287,6 +287,10 @@ class ObservationBuilder:
         """The pose of base_link at a time between two held ones; None outside."""
         return self._odometry.buffer.interpolated(stamp_ns)
 
+    def is_standing(self, now_ns: int) -> tuple[bool, str]:
+        """Whether the vehicle stands still as far as the odometry knows, and what it knows, in words."""
+        return self._odometry.is_standing(now_ns)
+
     def speed_mismatch(self) -> float | None:
         """How far the twist is from what the poses do, m/s; None when it can't be told. Only for a warning."""
         error = self._odometry.buffer.speed_error()

@@ -11,11 +11,12 @@ import numpy as np
 
 from alpamayo_ros.core.accounting import DUPLICATE, StreamCounts
 from alpamayo_ros.core.builder_config import BuilderConfig
-from alpamayo_ros.core.ego import EgoBuffer, EgoHistory, NoHistory
+from alpamayo_ros.core.ego import STANDSTILL_SPEED, EgoBuffer, EgoHistory, NoHistory
 from alpamayo_ros.core.stream import Stream
 from alpamayo_ros.core.types import EgoPose, SkipReason
 
 Numbers = Mapping[str, Any]
+FARTHEST = 1e9  # m; much further out, a number's steps are no longer small beside a path's
 SPEED_ERROR = 2.0  # m/s between poses and twist that is worth a warning
 
 
@@ -45,6 +46,8 @@ def pose_fault(pose: EgoPose) -> str | None:
             return f"{name} has the shape {np.shape(values)}, not ({length},)"
         if not np.isfinite(values).all():
             return f"{name} is not finite"
+        if name == "position" and np.abs(values).max() > FARTHEST:
+            return f"position is {np.abs(values).max():.3g} m from the origin, expected at most {FARTHEST:.0e}"
     if float(np.linalg.norm(pose.orientation)) < 1e-6:
         return "orientation is the zero quaternion"
     return None
@@ -133,6 +136,19 @@ class OdometryInput:
         if refused_lately or (newest_ns is None and self._refused(0)):
             reasons[SkipReason.BAD_ODOMETRY] = self._refused(0)
         return NoHistory(reasons)
+
+    def is_standing(self, now_ns: int) -> tuple[bool, str]:
+        """Whether the vehicle stands still, and what is known of that, in words. Without a fresh pose it may move."""
+        newest_ns = self.buffer.newest_ns
+        if newest_ns is None:
+            return False, "no odometry says whether the vehicle moves"
+        age = (now_ns - newest_ns) * 1e-9
+        if age > self._max_age:
+            return False, f"the odometry is {age:.1f} s old, and the vehicle may be moving"
+        speed = self.buffer.speed()
+        if speed > STANDSTILL_SPEED:
+            return False, f"the vehicle moves at {speed:.1f} m/s"
+        return True, "the vehicle stands still"
 
     def state(self, now_ns: int) -> OdometryState:
         """For the status and the diagnostics."""

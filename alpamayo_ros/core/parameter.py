@@ -31,7 +31,7 @@ class Parameter:
             return "one of " + ", ".join(self.choices)
         kind = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}.get(type(self.default))
         if kind is None:
-            return f"a list of {self.length} numbers"
+            kind = f"a list of {self.length} numbers"
         if self.low is not None and self.high is not None:
             return f"{kind} from {self.low:.10g} to {self.high:.10g}"
         if self.low is not None:
@@ -63,6 +63,8 @@ class Parameter:
             return self._numbers(value)
         if isinstance(self.default, float):
             return _number(value)
+        if value is False and "off" in self.choices:
+            return "off"  # in YAML an off without quotes is false
         # bool is an int in Python; true is no number here
         return value if type(value) is type(self.default) else None
 
@@ -74,9 +76,13 @@ class Parameter:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def declare(default: Value, description: str, **limits: Any) -> Any:

@@ -54,6 +54,8 @@ class OdometrySettings:
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         "Pose of base_frame in the odometry's child frame: x, y, z in m, roll, pitch, yaw in rad.",
         length=6,
+        low=-1000,
+        high=1000,
     )
     time_offset: float = declare(0.0, "Added to its stamps, s.", low=-10, high=10)
     reliability: str = declare("best_effort", "QoS of its subscription.", choices=RELIABILITY)
@@ -148,6 +150,15 @@ class EngineSettings:
 
 
 @dataclass(frozen=True)
+class AskSettings:
+    """`ask.*`: questions to the model."""
+
+    while_moving: bool = declare(
+        False, "true: ~/ask is answered while the vehicle moves too, at the cost of ticks.", dynamic=True
+    )
+
+
+@dataclass(frozen=True)
 class OutputSettings:
     """What is published, and how."""
 
@@ -168,7 +179,39 @@ class OutputSettings:
     empty_after_skips: int = declare(
         5, "After this many skips in a row one empty Trajectory with the reason is sent.", low=1, high=1000
     )
+    autoware_trajectory: bool = declare(
+        False, "Publish autoware_planning_msgs/Trajectory too, where that package is installed."
+    )
     valid_for: float = declare(2.0, "A trajectory's valid_until is t0 plus this, s.", low=0.1, high=6.4)
+
+
+@dataclass(frozen=True)
+class OverlaySettings:
+    """`overlay.*`: the anchor camera's picture with the paths drawn on it, and the calibration that this needs."""
+
+    publish: bool = declare(False, "Publish ~/output/overlay/compressed while somebody listens.")
+    width: int = declare(960, "Of its pictures, pixels; smaller ones are not enlarged.", low=160, high=3840)
+    camera_info: str = declare(
+        "", "Topic of the anchor camera's CameraInfo; empty: camera_info beside its image topic."
+    )
+    rectified: bool = declare(False, "The images are rectified: CameraInfo's P counts, and no distortion.")
+    camera_pose: tuple[float, ...] = declare(
+        (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+        "Pose of the camera (x ahead, y left, z up) in base_frame: x, y, z in m, roll, pitch, yaw in rad; zeros: from "
+        "/tf_static, by the frame_id of its CameraInfo.",
+        length=6,
+    )
+    intrinsics: tuple[float, ...] = declare(
+        (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+        "Width, height, fx, fy, cx, cy in pixels; zeros: from CameraInfo.",
+        length=6,
+    )
+    distortion_model: str = declare(
+        "plumb_bob", "With intrinsics.", choices=("plumb_bob", "rational_polynomial", "equidistant")
+    )
+    distortion: tuple[float, ...] = declare(
+        (0.0,) * 8, "With intrinsics: the coefficients in CameraInfo's order, then zeros.", length=8
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,10 +18,12 @@ from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.parameter import Parameter, declare, declared, flatten
 from alpamayo_ros.core.parameter_groups import (
     CAMERA_INDICES,
+    AskSettings,
     CameraSettings,
     EngineSettings,
     OdometrySettings,
     OutputSettings,
+    OverlaySettings,
     RecorderSettings,
     SamplingSettings,
     TimingSettings,
@@ -28,10 +31,12 @@ from alpamayo_ros.core.parameter_groups import (
 from alpamayo_ros.core.types import ConfigurationError, Observation, SamplingOptions
 
 __all__ = [
+    "AskSettings",
     "CameraSettings",
     "EngineSettings",
     "OdometrySettings",
     "OutputSettings",
+    "OverlaySettings",
     "RecorderSettings",
     "SamplingSettings",
     "Settings",
@@ -45,6 +50,7 @@ __all__ = [
 # Parameters that every ROS node has; they are none of ours and never refused.
 ROS_PARAMETERS = ("use_sim_time", "start_type_description_service", "qos_overrides")
 MAX_CAMERAS = 7
+CAMERA_NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ class Settings:
     timing: TimingSettings = field(default_factory=TimingSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    ask: AskSettings = field(default_factory=AskSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    overlay: OverlaySettings = field(default_factory=OverlaySettings)
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
 
     def camera(self, name: str) -> CameraSettings:
@@ -135,7 +143,9 @@ GROUPS: Mapping[str, tuple[type, str]] = {
     "timing": (TimingSettings, ""),
     "sampling": (SamplingSettings, "sampling"),
     "engine": (EngineSettings, "engine"),
+    "ask": (AskSettings, "ask"),
     "output": (OutputSettings, "output"),
+    "overlay": (OverlaySettings, "overlay"),
     "recorder": (RecorderSettings, "recorder"),
 }
 
@@ -209,6 +219,8 @@ def _default_anchor(cameras: tuple[CameraSettings, ...]) -> str:
 
 def _unknown(name: str, known: Mapping[str, Parameter]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
+    if name.startswith("cameras.") and name.count(".") > 2:
+        return f"{name} is no parameter of this node: expected cameras.<name>.<parameter>, without dots in the name"
     return f"{name} is no parameter of this node" + (f"; did you mean {close[0]}?" if close else "")
 
 
@@ -219,7 +231,7 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("cameras is empty: give at least cameras.<name>.topic; config/ holds a file for several rigs")
     if len(cameras) > MAX_CAMERAS:
         problems.append(f"cameras has {len(cameras)} entries: the model takes at most {MAX_CAMERAS}")
-    for attribute, what in (("index", "the model's index"), ("topic", "topic")):
+    for attribute, what in (("index", "index of the model"), ("topic", "topic")):
         seen: dict[Any, str] = {}
         for camera in cameras:
             value = getattr(camera, attribute)
@@ -230,6 +242,11 @@ def _contradictions(settings: Settings) -> list[str]:
                 )
             seen[value] = camera.name
     for camera in cameras:
+        if not CAMERA_NAME.fullmatch(camera.name):
+            problems.append(
+                f"cameras.{camera.name} is called {camera.name!r}: a name has letters, digits and underscores, "
+                "and begins with a letter"
+            )
         if camera.index == -1:
             problems.append(
                 f"cameras.{camera.name}.index is missing: 0 to 6, or call the camera one of {', '.join(CAMERA_INDICES)}"

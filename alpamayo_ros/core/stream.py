@@ -59,7 +59,8 @@ class Stream:
 
     def refused_since(self, reason: str, since_ns: int) -> bool:
         """Whether a message was refused for this reason at or after a time of the clock."""
-        return self.refused_ns.get(reason, -1) >= since_ns
+        refused_ns = self.refused_ns.get(reason)
+        return refused_ns is not None and refused_ns >= since_ns
 
     def flush(self) -> None:
         """Remember nothing but the books."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
     BadImageError,
+    EngineError,
     EngineNotReadyError,
     Frame,
     Observation,
@@ -67,6 +69,7 @@ class Worker:
         now_ns: the node's clock, for the age of results.
         max_result_age: s; older results are dropped as result_too_old.
         deadline: s that the engine may take; 0: no limit.
+        max_input_age: s; an observation that has become older while it waited for the engine is not started.
     """
 
     def __init__(
@@ -76,11 +79,13 @@ class Worker:
         now_ns: Callable[[], int],
         max_result_age: float = 1.0,
         deadline: float = 0.0,
+        max_input_age: float = math.inf,
     ) -> None:
         self.max_result_age = max_result_age
         self.deadline = deadline
         self._engine = engine
         self._deliver = deliver
+        self._max_input_age = max_input_age
         self._now_ns = now_ns
         self._wake = threading.Condition()
         self._job: _Job | None = None
@@ -89,6 +94,8 @@ class Worker:
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
         self._busy_since: float | None = None
+        self._present: _Job | _Question | None = None
+        self._lost_to_questions = 0
         self._stopping = False
         # a daemon, so that an engine that hangs can't keep the process from ending; stop() joins it
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -105,9 +112,13 @@ class Worker:
         with self._wake:
             since = time.monotonic() if arrived is None else arrived
             replaced, self._job = self._job, _Job(observation, options, since)
+            by_question = replaced is not None and isinstance(self._present, _Question)
+            self._lost_to_questions += by_question
             self._wake.notify()
         if replaced is not None:
-            numbers = {"replaced_by_t0_ns": observation.t0_ns}
+            numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
+            if by_question:
+                numbers["busy_with"] = "a question"
             self._deliver(_skipped(replaced, SkipReason.ENGINE_BUSY, numbers))
 
     def prepare(self, frames: Iterable[Frame]) -> None:
@@ -142,6 +153,28 @@ class Worker:
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
+    @property
+    def lost_to_questions(self) -> int:
+        """How many ticks were replaced by newer ones while the engine was at a question."""
+        return self._lost_to_questions
+
+    def overdue(self) -> Skip | None:
+        """While the engine is at a tick whose time is over: the skip that it will end with, whenever it ends."""
+        with self._wake:
+            job, since, epoch = self._present, self._busy_since, self._epoch
+        if not isinstance(job, _Job) or since is None or job.observation.epoch != epoch:
+            return None  # after a jump of time ages mean nothing, and the result is dropped anyway
+        t0_ns, busy = job.observation.t0_ns, round(time.monotonic() - since, 3)
+        if self.deadline and busy > self.deadline:
+            return _skip(
+                SkipReason.DEADLINE_MISSED, t0_ns, {"busy_s": busy, "deadline": self.deadline, "state": "still running"}
+            )
+        age = round((self._now_ns() - t0_ns) * 1e-9, 3)
+        if age > self.max_result_age:
+            numbers = {"busy_s": busy, "age_s": age, "max_result_age": self.max_result_age, "state": "still running"}
+            return _skip(SkipReason.RESULT_TOO_OLD, t0_ns, numbers)
+        return None
+
     def stop(self, timeout: float = 3.0) -> bool:
         """End the thread after its present work.
 
@@ -169,6 +202,7 @@ class Worker:
                 job, self._job = self._job, None
                 question = self._questions.popleft() if self._questions and job is None else None
                 frame = self._frames.pop(next(iter(self._frames))) if self._frames and not (job or question) else None
+                self._present = job or question
                 self._busy_since = None if frame else time.monotonic()
             try:
                 if job is not None:
@@ -177,10 +211,10 @@ class Worker:
                     self._answer(question)
                 elif frame is not None:
                     self._engine.prepare([frame])
-            except Exception:  # deliver or prepare: a fault there must not end the thread
+            except BaseException:  # deliver or prepare: a fault there must not end the thread
                 logger.exception("the worker goes on after an error")
             finally:
-                self._busy_since = None
+                self._present = self._busy_since = None
 
     def _predict(self, job: _Job) -> Outcome:
         with self._wake:
@@ -188,6 +222,10 @@ class Worker:
             for frames in job.observation.frames.values():
                 for frame in frames:
                     self._frames.pop(frame.serial, None)  # predict encodes what is missing
+        age = (self._now_ns() - job.observation.t0_ns) * 1e-9
+        if age > self._max_input_age:
+            numbers = {"age_when_started_s": round(age, 3), "max_input_age": self._max_input_age}
+            return _skipped(job, SkipReason.CAMERA_STALE, numbers)
         started = time.monotonic()
         try:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
@@ -196,8 +234,9 @@ class Worker:
             return replace(skipped, bad_image=error)
         except EngineNotReadyError as error:
             return _skipped(job, SkipReason.ENGINE_NOT_READY, {"error": str(error)})
-        except Exception as error:
-            logger.exception("the engine failed at t0 %d ns", job.observation.t0_ns)
+        except BaseException as error:  # SystemExit too: nobody would notice that this thread has ended
+            unforeseen = not isinstance(error, EngineError)
+            logger.error("the engine failed at t0 %d ns: %s", job.observation.t0_ns, error, exc_info=unforeseen)
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started
@@ -232,7 +271,7 @@ class Worker:
             return
         try:
             question.answer.set_result(self._engine.ask(question.observation, question.text, question.options))
-        except Exception as error:
+        except BaseException as error:
             question.answer.set_exception(error)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import os
-import shutil
-import tempfile
+import sqlite3
+import struct
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from rosbags.typesys.store import Typestore
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag_storage import IntactStorage, RawMessage, Storage
 from alpamayo_ros.evaluation.damaged_bag import DamagedMcap, DamagedSqlite, NotABag
+from alpamayo_ros.evaluation.partial_folder import partial_folder, put_in_place
 from alpamayo_ros.evaluation.ros_types import ros_types
 
 __all__ = ["BagMessage", "BagReader", "BagWriter", "RawMessage", "ros_types"]
@@ -154,11 +156,16 @@ class BagReader:
                 self._warn(f"{self.path}: {count} messages on {topic} were left out, being damaged")
 
     def _open(self) -> list[Storage]:
-        if not self.path.exists():
-            raise ConfigurationError(f"there is no bag at {self.path}: no such file or folder")
-        if self.path.is_file():
-            return [self._open_file(self.path)]
-        files, compressed = self._files()
+        try:
+            if not self.path.exists():
+                raise ConfigurationError(f"there is no bag at {self.path}: no such file or folder")
+            if self.path.is_file():
+                return [self._open_file(self.path)]
+            if not self.path.is_dir():
+                raise ConfigurationError(f"{self.path} is not a bag: it is neither a folder nor a file")
+            files, compressed = self._files()
+        except OSError as error:
+            raise ConfigurationError(f"the bag {self.path} can't be read: {error}") from error
         if compressed:
             try:
                 return [IntactStorage(self.path, self._warn)]
@@ -182,7 +189,7 @@ class BagReader:
             information = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
             files = [self.path / Path(name).name for name in information["relative_file_paths"]]
             mode = str(information.get("compression_mode") or "none").lower()
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._warn(f"{metadata} can't be read ({error!r}); reading {', '.join(file.name for file in present)}")
             files, mode = present, "none"
         if mode in ("file", "message"):
@@ -219,7 +226,7 @@ class BagWriter:
     `path` becomes a folder. An existing one is refused, or replaced if `overwrite` is set and it is a bag.
 
     Raises:
-        ConfigurationError: the path is taken, or the storage unknown.
+        ConfigurationError: the path is taken or can't be written, or the storage is unknown.
     """
 
     def __init__(
@@ -242,36 +249,55 @@ class BagWriter:
         self._connections: dict[str, Connection] = {}
 
     def __enter__(self) -> BagWriter:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", suffix=".partial", dir=self.path.parent))
-        self._writer = Writer(self._folder / self.path.name, version=9, storage_plugin=self._storage)
-        self._writer.open()
+        with self._files_of_its_own(), ExitStack() as stack:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = stack.enter_context(partial_folder(self.path.parent, self.path.name))
+            self._writer = Writer(self._folder / self.path.name, version=9, storage_plugin=self._storage)
+            self._writer.open()
+            self._stack = stack.pop_all()
         return self
 
     def write(self, topic: str, message: Any, receive_ns: int) -> None:
-        """Append a message: an instance of one of `ros_types().types`."""
+        """Append a message: an instance of one of `ros_types().types`.
+
+        Raises:
+            ConfigurationError: the topic carries another type, or the file can't be written.
+        """
         kind = message.__msgtype__
-        data = ros_types().serialize_cdr(message, kind)
-        if topic not in self._connections:
-            self._connections[topic] = self._writer.add_connection(
-                topic, kind, typestore=ros_types(), offered_qos_profiles=[_qos(topic in self._latched)]
-            )
-        connection = self._connections[topic]
-        if connection.msgtype != kind:
-            raise ConfigurationError(f"topic {topic} of {self.path} carries {connection.msgtype}, not {kind}")
-        self._writer.write(connection, receive_ns, data)
+        with self._files_of_its_own():
+            data = ros_types().serialize_cdr(message, kind)
+            if topic not in self._connections:
+                self._connections[topic] = self._writer.add_connection(
+                    topic, kind, typestore=ros_types(), offered_qos_profiles=[_qos(topic in self._latched)]
+                )
+            connection = self._connections[topic]
+            if connection.msgtype != kind:
+                raise ConfigurationError(f"topic {topic} of {self.path} carries {connection.msgtype}, not {kind}")
+            self._writer.write(connection, receive_ns, data)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._stack:
+            if error is not None:
+                with suppress(Exception):  # of a full disk there is more than one; the first says it
+                    self._writer.__exit__(kind, error, trace)
+                return
+            with self._files_of_its_own():
+                self._writer.__exit__(None, None, None)
+                put_in_place(self._folder / self.path.name, self.path)
+
+    @contextmanager
+    def _files_of_its_own(self) -> Iterator[None]:
+        """What goes wrong with the bag's files becomes an error that names the bag."""
         try:
-            self._writer.__exit__(kind, error, trace)
-            if error is None:
-                if self.path.exists():
-                    shutil.rmtree(self.path)
-                os.rename(self._folder / self.path.name, self.path)
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigurationError(f"the bag {self.path} can't be written: {error}") from error
+        except (struct.error, OverflowError) as error:
+            raise ConfigurationError(
+                f"the bag {self.path} can't be written: {error}; times in a bag go from 0 to 2038 (2^31 s)"
+            ) from error
 
 
 def _parse_definition(name: str, form: str, text: str) -> Typesdict:

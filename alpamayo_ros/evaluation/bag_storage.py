@@ -82,6 +82,8 @@ class IntactStorage:
             start_ns=reader.start_time if reader.message_count else 0,
             end_ns=reader.end_time - 1 if reader.message_count else 0,
         )
+        if not (isinstance(contents.start_ns, int) and isinstance(contents.end_ns, int)):
+            raise ValueError(f"its receive times are {contents.start_ns!r} to {contents.end_ns!r}, expected ns")
         for connection in connections:
             contents.topics[connection.topic] = connection.msgtype
             contents.counts[connection.topic] = contents.counts.get(connection.topic, 0) + connection.msgcount
@@ -102,6 +104,7 @@ class IntactStorage:
         while True:
             try:
                 connection, receive_ns, data = next(messages)
+                message = RawMessage(connection.topic, connection.msgtype, int(receive_ns), bytes(data))
             except StopIteration:
                 return
             except Exception as error:
@@ -109,7 +112,7 @@ class IntactStorage:
                 self._warn(f"{self._path} is damaged ({error}); {read} could be read")
                 return
             last_ns = receive_ns
-            yield RawMessage(connection.topic, connection.msgtype, receive_ns, bytes(data))
+            yield message
 
     def close(self) -> None:
         """Free the file."""

@@ -172,7 +172,8 @@ class DamagedSqlite:
         number = 0
         try:
             for number, topic, receive_ns, _ in self._connection.execute(
-                "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED ORDER BY id"
+                "SELECT id, topic_id, timestamp, data FROM messages NOT INDEXED "
+                "WHERE typeof(timestamp) = 'integer' AND typeof(data) = 'blob' ORDER BY id"
             ):
                 if topic in self._topics:
                     self._places.append((receive_ns, number, topic))
@@ -194,8 +195,9 @@ class DamagedSqlite:
         for receive_ns, number, topic in self._places:
             name, kind = self._topics[topic]
             if name in topics:
-                (data,) = self._connection.execute("SELECT data FROM messages WHERE id = ?", (number,)).fetchone()
-                yield RawMessage(name, kind, receive_ns, data)
+                row = self._connection.execute("SELECT data FROM messages WHERE id = ?", (number,)).fetchone()
+                if row is not None:  # a damaged table may hold a row that it does not find by its number
+                    yield RawMessage(name, kind, receive_ns, row[0])
 
     def close(self) -> None:
         """Free the file."""

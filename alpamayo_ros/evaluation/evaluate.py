@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, Array, Skip
+from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.evaluation.answers import Answers
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.baselines import BASELINES
+from alpamayo_ros.evaluation.calibration import anchor_camera
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
+from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
-from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder
+from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder, unfinished
 from alpamayo_ros.evaluation.picture import Caption, TickPicture, draw_tick
 from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
 from alpamayo_ros.progress import progress
+from alpamayo_ros.sensors.camera_model import CameraModel
 
-TICKS, PICTURE, RESULT_BAG = "ticks.jsonl", "tick.png", "result_bag"
+TICKS, PICTURE, RESULT_BAG, PAGE = "ticks.jsonl", "tick.png", "result_bag", "report.html"
+WORST = 10  # ticks that the page shows
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,19 @@ class _Drawable:
     why: str = ""  # it was picked
 
 
+@dataclass(frozen=True, eq=False)
+class Scenery:
+    """What pictures show of the anchor camera."""
+
+    frames: Mapping[int, Frame]  # by t0, ns
+    camera: CameraModel | None  # None where its calibration isn't known
+
+
 def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Run a bag through the engine and write the results into `out`, all or nothing.
+
+    What the engine has answered is kept beside `out` until the results are written: an interrupted run goes on from
+    there when it is started again with the same recording, engine and parameters.
 
     Returns:
         The report, as in report.json.
@@ -64,7 +82,10 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     truth = GroundTruth(
         job.inputs.recorded_poses(), max_gap=config.max_odometry_gap, time_offset=config.odometry_time_offset
     )
-    replay = Replay(job.inputs, job.settings, job.engine, ideal=job.ideal)
+    answers = Answers(unfinished(out), _run(job))
+    if answers.known and job.show_progress:
+        print(f"going on with an interrupted run: {answers.known} ticks are in {answers.folder}", file=sys.stderr)
+    replay = Replay(job.inputs, job.settings, job.engine, ideal=job.ideal, answers=answers)
     records: list[Record] = []
     drawables: list[_Drawable] = []
     with output_folder(out, overwrite=overwrite) as folder:
@@ -77,13 +98,37 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
                 records.append(_add(tick, future, lines))
                 results.write(tick)
                 if future is not None and tick.prediction is not None:
+                    results.write_driven(tick, future)
                     drawables.append(_Drawable(len(records) - 1, tick.now_ns, _drawn(tick, future)))
         chosen = _representative(records, drawables)
+        worst = _worst(records, drawables)
+        shown = worst if chosen is None else [chosen, *worst]
+        frames = job.inputs.frames(
+            job.settings.anchor, {records[each.number]["t0_ns"]: each.decided_ns for each in shown}
+        )
+        camera, uncalibrated = anchor_camera(job.bag, job.settings)
+        scenery = Scenery(frames, camera)
         if chosen is not None:
-            _draw(folder / PICTURE, records[chosen.number], chosen, job)
-        report = _report(job, records, replay, has_picture=chosen is not None)
+            _draw(folder / PICTURE, records[chosen.number], chosen, job, scenery)
+        report = _report(job, records, replay, uncalibrated, has_picture=chosen is not None)
+        pictures = [_shown(records[each.number], each, job, scenery) for each in worst]
+        write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    answers.discard()
     return report
+
+
+def _run(job: Job) -> dict[str, Any]:
+    """What decides the engine's answers."""
+    bag = job.bag
+    return {
+        "bag": {"path": str(bag.path.resolve()), "start_ns": bag.start_ns, "duration_s": bag.duration},
+        "messages": {topic: bag.count(topic) for topic in job.inputs.topics},
+        "engine": engine_facts(job.engine.info),
+        "settings": job.settings.flat(),
+        "ideal": job.ideal,
+        "versions": versions(),
+    }
 
 
 def _add(tick: Tick, future: Future | None, lines: IO[str]) -> Record:
@@ -138,7 +183,23 @@ def _representative(records: list[Record], drawables: list[_Drawable]) -> _Drawa
     return replace(candidates[len(candidates) // 2], why="the tick of median error")
 
 
-def _draw(path: Path, record: Record, drawable: _Drawable, job: Job) -> None:
+def _worst(records: list[Record], drawables: list[_Drawable]) -> list[_Drawable]:
+    """The ticks whose chosen path errs most, of those whose future is known furthest."""
+    errors = {each.number: drawn_error(records[each.number]["metrics"]) for each in drawables}
+    known = [each for each in drawables if errors[each.number] is not None]
+    ordered = sorted(known, key=lambda each: errors[each.number] or (0, 0), reverse=True)
+    return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:WORST], start=1)]
+
+
+def _shown(record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> ShownTick:
+    picture = io.BytesIO()
+    _draw(picture, record, drawable, job, scenery)
+    horizon, error = drawn_error(record["metrics"]) or (0.0, 0.0)
+    seconds = (record["t0_ns"] - job.bag.start_ns) * 1e-9
+    return ShownTick(record, seconds, f"{horizon:.1f}", error, picture.getvalue())
+
+
+def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> None:
     info, figures = job.engine.info, record["metrics"]
     t0_s = (record["t0_ns"] - job.bag.start_ns) * 1e-9
     warnings = {True: "no model: the null engine goes straight on", False: "random weights: meaningless path"}
@@ -155,11 +216,10 @@ def _draw(path: Path, record: Record, drawable: _Drawable, job: Job) -> None:
         reasoning=record["reasoning"] or "",
         rows=tuple(rows),
     )
-    frame = job.inputs.frame(job.settings.anchor, record["t0_ns"], drawable.decided_ns)
-    draw_tick(path, drawable.paths, caption, frame)
+    draw_tick(path, drawable.paths, caption, scenery.frames.get(record["t0_ns"]), scenery.camera)
 
 
-def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: bool) -> dict[str, Any]:
+def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *, has_picture: bool) -> dict[str, Any]:
     bag, info = job.bag, job.engine.info
     nothing: Skip | None = None if records else replay.why_nothing()
     report = {
@@ -180,9 +240,10 @@ def _report(job: Job, records: list[Record], replay: Replay, *, has_picture: boo
         "inputs": replay.builder.counts(),
         "engine": engine_facts(info),
         "ideal": job.ideal,
+        "no_overlay": no_overlay or None,  # why the pictures have none
         "settings": job.settings.flat(),
         "versions": versions(),
-        "files": {"ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
+        "files": {"page": PAGE, "ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
     }
     plain: dict[str, Any] = finite(report)
     return plain

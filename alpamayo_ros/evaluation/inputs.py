@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.incoming import SECOND_NS, image_arguments, pose_from_message
@@ -89,21 +89,37 @@ class BagInputs:
                 child_frame.add_static(content)
         return poses
 
-    def frame(self, camera: str, frame_stamp_ns: int, before_ns: int) -> Frame | None:
-        """A camera's frame again, by its stamp (with the camera's time_offset), received not long before a time."""
+    def frames(self, camera: str, decided_ns: Mapping[int, int]) -> dict[int, Frame]:
+        """A camera's frames again, by their stamps (with the camera's time_offset), in one pass over the bag.
+
+        Args:
+            camera: its name.
+            decided_ns: stamp of each wanted frame -> when its tick was decided; it was received not long before.
+
+        Returns:
+            Those that were found.
+        """
+        if not decided_ns:
+            return {}
         settings = self._settings.camera(camera)
-        topic = resolve_topic(settings.topic)
-        wanted_ns = frame_stamp_ns - round(settings.time_offset * 1e9)
-        for raw in self._bag.raw_messages([topic]):
-            if raw.receive_ns > before_ns + SEARCHED_NS:
+        offset_ns = round(settings.time_offset * 1e9)
+        first, last = min(decided_ns.values()) - SEARCHED_NS, max(decided_ns.values()) + SEARCHED_NS
+        found: dict[int, Frame] = {}
+        for raw in self._bag.raw_messages([resolve_topic(settings.topic)]):
+            if raw.receive_ns > last or len(found) == len(decided_ns):
                 break
-            if raw.receive_ns < before_ns - SEARCHED_NS:
+            if raw.receive_ns < first:
                 continue
-            message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            try:
+                message = self._bag.types.deserialize_cdr(raw.data, raw.type)
+            except Exception:  # damaged, and told so when it was first read
+                continue
             arguments = image_arguments(message)
-            if arguments.pop("stamp_ns") == wanted_ns:
-                return Frame(serial=0, camera=settings.index, stamp_ns=frame_stamp_ns, **arguments)
-        return None
+            stamp_ns = arguments.pop("stamp_ns") + offset_ns
+            near = abs(decided_ns.get(stamp_ns, -SEARCHED_NS) - raw.receive_ns) <= SEARCHED_NS
+            if near and stamp_ns not in found:
+                found[stamp_ns] = Frame(serial=0, camera=settings.index, stamp_ns=stamp_ns, **arguments)
+        return found
 
     def _check(self, settings: Settings) -> None:
         wanted = {
@@ -111,8 +127,12 @@ class BagInputs:
             for camera in settings.cameras
             if camera.name not in self.missing
         }
+        problems = [
+            f"{topic} is the topic of {' and of '.join(users)}: each needs its own"
+            for topic, users in _users(settings).items()
+            if len(users) > 1
+        ]
         wanted[self._odometry_topic] = (ODOMETRY, "odometry.topic")
-        problems = []
         for topic, (kind, parameter) in wanted.items():
             found = self._bag.topics.get(topic)
             if found is None:
@@ -125,3 +145,11 @@ class BagInputs:
                 + "".join(f"  {problem}\n" for problem in problems)
                 + f"it has (type, messages): {self._bag.describe_topics()}"
             )
+
+
+def _users(settings: Settings) -> dict[str, list[str]]:
+    """The inputs by their full topics."""
+    users: dict[str, list[str]] = {}
+    for name, topic in [(c.name, c.topic) for c in settings.cameras] + [("the odometry", settings.odometry.topic)]:
+        users.setdefault(resolve_topic(topic), []).append(name)
+    return users

@@ -7,22 +7,35 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from alpamayo_ros.core.types import Array, BadImageError, Frame
+from alpamayo_ros.core.types import Array, BadImageError, ConfigurationError, Frame
+from alpamayo_ros.sensors.camera_model import CameraModel
 from alpamayo_ros.sensors.decode import decode
+from alpamayo_ros.sensors.overlay import draw_paths
 
 SIZE = (12.0, 7.5)  # inches at 100 dpi: 1200 x 750 pixels
 DPI = 100
 TRUTH, CHOSEN, CANDIDATE, HISTORY, VELOCITY, STOP = "#1a9850", "#1f4fd8", "#7aa6f0", "#555555", "#e08214", "#b2182b"
+BASELINE_COLORS = {
+    "stop": STOP,
+    "constant_velocity": VELOCITY,
+    "constant_turn_rate_and_acceleration": "#8073ac",
+    "history_repeated": "#35978f",
+}
 MIN_SPAN = 12.0  # m that are shown at least, also of a vehicle that stands
 MARGIN = 3.0  # m around what must be seen
 COLUMN, COLUMN_WIDTH, COLUMN_TOP = 0.48, 0.505, 0.88  # of image, text and table, as parts of the figure
 IMAGE_HEIGHT, NO_IMAGE_HEIGHT = 0.47, 0.1  # at most, and without one
-TEXT_WIDTH = 78  # characters
+TEXT_WIDTH = 74  # characters
 TEXT_LINES = 6
+DRAWN_WIDTH = 1200  # pixels at least, of a picture that paths are drawn into
+NAMES_WIDTH = 0.4  # of the table, for its first column
+JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +60,17 @@ class Caption:
     rows: tuple[tuple[str, ...], ...] = ()  # a table; the first row is its heading
 
 
-def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | None) -> None:
-    """Write the picture as a PNG, 1200 x 750 pixels.
+def draw_tick(
+    path: Path | BinaryIO, paths: TickPicture, caption: Caption, frame: Frame | None, camera: CameraModel | None = None
+) -> None:
+    """Write the picture, 1200 x 750 pixels: a PNG, or a JPEG where it goes to a stream.
 
     Args:
-        path: of the file.
+        path: of the file, or an open stream.
         paths: see there.
         caption: see there.
         frame: of the anchor camera at t0; None where it is not known.
+        camera: that camera; the paths are drawn into its picture where it is known.
     """
     from matplotlib.figure import Figure
 
@@ -63,11 +79,14 @@ def draw_tick(path: Path, paths: TickPicture, caption: Caption, frame: Frame | N
     if caption.warning:
         _text(figure, 0.02, 0.915, caption.warning, fontsize=11, color=STOP, fontweight="bold", va="center")
     _draw_paths(figure.add_axes((0.065, 0.075, 0.385, 0.805)), paths)
-    below = _draw_image(figure, frame, caption.camera)
+    below = _draw_image(figure, frame, caption.camera, paths, camera)
     _write_text(figure, caption, below)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is drawn then, which says enough
-        figure.savefig(path, dpi=DPI)
+        if isinstance(path, Path):
+            figure.savefig(path, dpi=DPI)
+        else:
+            figure.savefig(path, dpi=DPI, format="jpeg", pil_kwargs={"quality": JPEG_QUALITY})
 
 
 def _draw_paths(axes: Any, paths: TickPicture) -> None:
@@ -78,7 +97,8 @@ def _draw_paths(axes: Any, paths: TickPicture) -> None:
     for name, baseline in paths.baselines.items():
         label = name.replace("_", " ")
         if np.ptp(baseline[:, :2]) > 0:
-            _line(axes, baseline, color=VELOCITY, linewidth=1.8, linestyle="--", label=label, zorder=3)
+            color = BASELINE_COLORS.get(name, VELOCITY)
+            _line(axes, baseline, color=color, linewidth=1.8, linestyle="--", label=label, zorder=3)
         else:
             axes.plot(0, 0, marker="X", color=STOP, markersize=9, linestyle="none", label=label, zorder=7)
     axes.plot(paths.history[:, 1], paths.history[:, 0], color=HISTORY, linewidth=2.5, label="history", zorder=3)
@@ -123,13 +143,15 @@ def _set_limits(axes: Any, paths: TickPicture) -> None:
     axes.set_aspect("equal", adjustable="box")
 
 
-def _draw_image(figure: Any, frame: Frame | None, camera: str) -> float:
+def _draw_image(figure: Any, frame: Frame | None, name: str, paths: TickPicture, camera: CameraModel | None) -> float:
     """Into the upper right; returns the height at which it ends, as a part of the figure's."""
     trouble, pixels = "no image", None
     if frame is not None:
         try:
             pixels = decode(frame)
-        except BadImageError as error:
+            if camera is not None:
+                pixels = draw_paths(_enlarged(pixels), camera, paths.chosen, list(paths.candidates), paths.truth)
+        except (BadImageError, ConfigurationError) as error:
             trouble = str(error)
     height = NO_IMAGE_HEIGHT
     if pixels is not None:
@@ -142,8 +164,16 @@ def _draw_image(figure: Any, frame: Frame | None, camera: str) -> float:
     else:
         axes.imshow(pixels, interpolation="antialiased")
         axes.set_anchor("NW")
-        axes.set_title(f"{camera} at t0", fontsize=10, loc="left", pad=4)
+        axes.set_title(f"{name} at t0", fontsize=10, loc="left", pad=4)
     return COLUMN_TOP - height
+
+
+def _enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A small picture at the size at which it is shown, so that lines on it are fine."""
+    factor = DRAWN_WIDTH / pixels.shape[1]
+    if factor <= 1:
+        return pixels
+    return np.asarray(cv2.resize(pixels, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
 def _write_text(figure: Any, caption: Caption, top: float) -> None:
@@ -153,7 +183,9 @@ def _write_text(figure: Any, caption: Caption, top: float) -> None:
         return
     axes = figure.add_axes((COLUMN, 0.03, COLUMN_WIDTH, 0.15))
     axes.set_axis_off()
-    table = axes.table(cellText=caption.rows, loc="center", cellLoc="right")
+    columns = len(caption.rows[0]) - 1
+    widths = [NAMES_WIDTH, *[(1 - NAMES_WIDTH) / columns] * columns]
+    table = axes.table(cellText=caption.rows, loc="center", cellLoc="right", colWidths=widths)
     table.auto_set_font_size(False)
     table.set_fontsize(9)
     for (row, column), cell in table.get_celld().items():
@@ -167,7 +199,12 @@ def _text(figure: Any, x: float, y: float, text: str, **style: Any) -> None:
     figure.text(x, y, text, parse_math=False, **style)
 
 
+def printable(text: str) -> str:
+    """The text with a box for every character that can't be printed, and one space between words."""
+    return "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
+
+
 def _wrapped(text: str) -> str:
-    """The text in at most TEXT_LINES lines; what can't be printed is a box."""
-    plain = "".join(char if char.isprintable() else "\N{WHITE SQUARE}" for char in " ".join(text.split()))
-    return "\n".join(textwrap.wrap(plain, TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...") or ["(none)"])
+    """The text in at most TEXT_LINES lines."""
+    lines = textwrap.wrap(printable(text), TEXT_WIDTH, max_lines=TEXT_LINES, placeholder=" ...")
+    return "\n".join(lines or ["(none)"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 
 import cv2
@@ -18,6 +18,8 @@ from alpamayo_ros.sensors.camera_model import OPTICAL_IN_CAMERA
 from alpamayo_ros.sensors.compressed import image_size
 
 Stamps = NDArray[np.int64]
+FARTHEST = 1e9  # m; coordinates of maps and of the whole Earth are below
+LAST_STAMP = 2**31 * 1_000_000_000  # ns; the seconds of a stamp are an int32
 
 AS_THEY_ARE = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png"}
 ENCODED = (".bmp", ".pgm", ".ppm", ".pnm", ".tif", ".tiff", ".webp")  # these become PNG: nothing is lost
@@ -167,7 +169,7 @@ def _log(rotation: Array) -> Array:
 def _rows(file: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and words of each line that isn't empty or a comment."""
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} can't be read: {error}; expected lines of {what}") from error
     empty = True
@@ -190,14 +192,19 @@ def _numbers(words: list[str], file: Path, line: int) -> list[float]:
         raise ConfigurationError(f"{file}, line {line}: {error}") from error
     if not np.isfinite(numbers).all():
         raise ConfigurationError(f"{file}, line {line}: {' '.join(words)} has a value that is not finite")
+    if np.abs(numbers).max() > FARTHEST:
+        raise ConfigurationError(f"{file}, line {line}: {' '.join(words)} has a value beyond {FARTHEST:.0e}")
     return numbers
 
 
 def _nanoseconds(word: str, file: Path, line: int) -> int:
     try:
-        return int((Decimal(word) * 1_000_000_000).to_integral_value())
-    except (InvalidOperation, OverflowError, ValueError) as error:
+        stamp = int((Decimal(word) * 1_000_000_000).to_integral_value())
+    except (ArithmeticError, ValueError) as error:
         raise ConfigurationError(f"{file}, line {line}: {word!r} is not a time in seconds") from error
+    if abs(stamp) >= LAST_STAMP:
+        raise ConfigurationError(f"{file}, line {line}: {word} s is beyond 2038 (2^31 s), where stamps of ROS end")
+    return stamp
 
 
 def _increasing(stamps: list[int], file: Path) -> Stamps:

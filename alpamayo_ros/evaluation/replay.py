@@ -29,6 +29,7 @@ from alpamayo_ros.core.types import (
     SkipReason,
 )
 from alpamayo_ros.engine.base import Engine, SupervisedEngine
+from alpamayo_ros.evaluation.answers import Answer, Answers
 from alpamayo_ros.evaluation.bag import BagMessage
 from alpamayo_ros.evaluation.inputs import BagInputs
 
@@ -71,9 +72,18 @@ class Replay:
         settings: of that rig; `rate_hz` says how many ticks a second.
         engine: warmed up.
         ideal: take every message as received at its own stamp.
+        answers: of an earlier run that was interrupted; what they hold is not asked again, and what is asked is added.
     """
 
-    def __init__(self, inputs: BagInputs, settings: Settings, engine: Engine, *, ideal: bool = False) -> None:
+    def __init__(
+        self,
+        inputs: BagInputs,
+        settings: Settings,
+        engine: Engine,
+        *,
+        ideal: bool = False,
+        answers: Answers | None = None,
+    ) -> None:
         self.builder: ObservationBuilder = build_observation_builder(settings.builder_config())
         self.progress_ns = 0  # receive time of the newest message
         self.after_last_image = 0  # skips left out
@@ -81,6 +91,7 @@ class Replay:
         self._settings = settings
         self._engine = engine
         self._ideal = ideal
+        self._answers = answers
         self._drafts: tuple[int, ...] = ()
         self._epoch = self.builder.epoch
         self._prepare_ms = 0.0
@@ -128,7 +139,7 @@ class Replay:
 
     def _prepare(self) -> None:
         frames = self.builder.frames_to_prepare()
-        if frames:
+        if frames and not (self._answers is not None and self._answers.knows_next):
             started = time.monotonic()
             self._engine.prepare(frames)
             self._prepare_ms += (time.monotonic() - started) * 1e3
@@ -146,6 +157,10 @@ class Replay:
             frames=observation.frames.get(anchor, ()),
         )
         self._prepare_ms = 0.0
+        known = None if self._answers is None else self._answers.recall(observation.t0_ns, options.seed)
+        if known is not None:
+            tick = replace(tick, engine_ms=known.engine_ms, prepare_ms=known.prepare_ms)
+            return self._choose(tick, observation, known.prediction)
         if isinstance(self._engine, SupervisedEngine):
             self._engine.wait_until_ready()  # time doesn't count here: a restart costs one tick, not all that follow
         started = time.monotonic()
@@ -164,11 +179,16 @@ class Replay:
             text = f"{type(error).__name__}: {error}"
             return replace(tick, skip=_skip(SkipReason.ENGINE_ERROR, observation, text))
         tick = replace(tick, engine_ms=(time.monotonic() - started) * 1e3)
+        if self._answers is not None:
+            self._answers.keep(Answer(observation.t0_ns, options.seed, prediction, tick.engine_ms, tick.prepare_ms))
+        return self._choose(tick, observation, prediction)
+
+    def _choose(self, tick: Tick, observation: Observation, prediction: Prediction) -> Tick:
         bad = check_prediction(observation=observation, prediction=prediction)
         if bad is not None:
             return replace(tick, skip=bad)
         self._drafts = prediction.reasoning_token_ids[0]
-        return replace(tick, prediction=prediction, chosen=select(prediction, settings.output.selection))
+        return replace(tick, prediction=prediction, chosen=select(prediction, self._settings.output.selection))
 
 
 def by_stamp(messages: Iterator[BagMessage]) -> Iterator[tuple[int, BagMessage]]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-
 from alpamayo_ros import __version__
 from alpamayo_ros.core.metrics import MISS_DISTANCE
-from alpamayo_ros.core.types import STEP_NS
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.evaluation.replay import Tick
-from alpamayo_ros.evaluation.scores import STEPS, Figures, finite
+from alpamayo_ros.evaluation.scores import STEPS, Figures, finite, speed_at_t0
+from alpamayo_ros.evaluation.summary import against_baselines, aggregate, by_manoeuvre, by_speed, timing
 
 OPEN_LOOP = (
     "These are open-loop errors: they compare each predicted path with the one that was driven, and don't tell how "
@@ -28,7 +26,6 @@ OPEN_LOOP = (
 )
 RANDOM_WEIGHTS = "The weights are random: the predicted paths mean nothing, and neither do the model's figures."
 NO_MODEL = "No model ran: the null engine keeps the vehicle's speed and goes straight on."
-SIGNED = ("longitudinal", "lateral", "heading")  # figures whose mean is a bias, beside which their size matters
 PACKAGES = ("numpy", "torch", "transformers", "rosbags", "opencv-python-headless", "matplotlib")
 
 Record = dict[str, Any]
@@ -44,7 +41,8 @@ def tick_record(tick: Tick, figures: Figures | None) -> Record:
         "skip_numbers": {} if tick.skip is None else tick.skip.numbers,
         "seed": tick.seed,
         "navigation": None if observation is None else observation.navigation,
-        "speed": None if observation is None else _speed(observation.history_xyz),
+        "speed": None if observation is None else speed_at_t0(observation),
+        "position": None if observation is None else observation.pose.position,
         "chosen": None,
         "reasoning": None,
         "reasoning_of_samples": None,
@@ -92,8 +90,11 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "with_full_future": sum(figures["recorded_steps"] == max(STEPS.values()) for figures in scored),
         },
         "skips": dict(skips.most_common()),
-        "metrics": _aggregate(scored),
-        "timings_ms": {stage: _timing([record["timings_ms"].get(stage) for record in ok]) for stage in stages},
+        "metrics": aggregate(scored),
+        "against_baselines": against_baselines(ok),
+        "by_speed": by_speed(ok),
+        "by_manoeuvre": by_manoeuvre(ok),
+        "timings_ms": {stage: timing([record["timings_ms"].get(stage) for record in ok]) for stage in stages},
     }
 
 
@@ -131,14 +132,15 @@ def table(report: Mapping[str, Any]) -> str:
         **{name.replace("_", " "): figures for name, figures in metrics["baselines"].items()},
     }
     horizons = list(STEPS)
-    lines = [f"{'ADE in m at':<20}" + "".join(f"{horizon + ' s':>9}" for horizon in horizons) + f"{'missed':>9}"]
+    width = max(map(len, rows)) + 1
+    lines = [f"{'ADE in m at':<{width}}" + "".join(f"{horizon + ' s':>9}" for horizon in horizons) + f"{'missed':>9}"]
     for name, figures in rows.items():
         misses = figures["miss"][horizons[-1]]["rate"]
         missed = "-" if misses is None else f"{misses:.0%}"
         cells = "".join(f"{_number(figures['ade'][horizon]['mean']):>9}" for horizon in horizons)
-        lines.append(f"{name:<20}{cells}{missed:>9}")
+        lines.append(f"{name:<{width}}{cells}{missed:>9}")
     counts = "".join(f"{metrics['chosen']['ade'][horizon]['n']:>9}" for horizon in horizons)
-    lines.append(f"{'ticks':<20}{counts}")
+    lines.append(f"{'ticks':<{width}}{counts}")
     known = {k: each["mean"] for k, each in metrics["min_ade"].items() if each["n"]}
     listed = ", ".join(f"minADE_{k} {_number(value)} m" for k, value in known.items())
     lines.append(f"{listed or 'minADE unknown'} (missed: more than {MISS_DISTANCE:g} m off after {horizons[-1]} s)")
@@ -152,44 +154,3 @@ def skip_table(skips: Mapping[str, int]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _speed(history_xyz: np.ndarray) -> float:
-    """m/s over the last step of the history."""
-    return float(np.linalg.norm(history_xyz[-1] - history_xyz[-2])) / (STEP_NS * 1e-9)
-
-
-def _aggregate(figures: Sequence[Any], kind: str = "") -> Any:
-    """Figures of many ticks, all of one shape, as statistics of that shape; `kind` is the group that they are of."""
-    if not figures:
-        return {}
-    if not isinstance(figures[0], Mapping):
-        known = [value for value in figures if value is not None]
-        return _rate(known) if kind == "miss" else _statistics(known, signed=kind in SIGNED)
-    return {
-        key: _aggregate([each[key] for each in figures], key if key in (*SIGNED, "miss") else kind)
-        for key in figures[0]
-        if key != "recorded_steps"
-    }
-
-
-def _rate(values: Sequence[bool]) -> dict[str, Any]:
-    return {"n": len(values), "rate": float(np.mean(values)) if values else None}
-
-
-def _statistics(values: Sequence[float], signed: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"n": len(values), "mean": None, "median": None, "p90": None}
-    if values:
-        found |= {
-            "mean": float(np.mean(values)),
-            "median": float(np.median(values)),
-            "p90": float(np.percentile(values, 90)),
-        }
-    if signed:
-        found["mean_absolute"] = float(np.mean(np.abs(values))) if values else None
-    return found
-
-
-def _timing(values: Iterable[float | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
-    return {"n": len(known), "median": float(np.median(known)), "p99": float(np.percentile(known, 99))}

@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints, trajectory_points
 from alpamayo_ros.core.types import Array
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.evaluation.bag import BagWriter, ros_types
+from alpamayo_ros.evaluation.ground_truth import Future
 from alpamayo_ros.evaluation.replay import Tick
 from alpamayo_ros.evaluation.rig import NODE
 
 SECOND_NS = 1_000_000_000
 OUTPUT = f"/{NODE}/output"
+DRIVEN = f"/{NODE}/evaluation/driven_path"  # the ground truth, which no node has
 NAN = float("nan")
 
 
@@ -56,6 +59,16 @@ class ResultBag:
             self._write_prediction(tick, at_ns)
         self._send("status", self._status(tick, at_ns), at_ns)
 
+    def write_driven(self, tick: Tick, future: Future) -> None:
+        """What was driven after a tick that has an observation, in the odometry's frame, as far as it is known."""
+        observation = tick.observation
+        assert observation is not None
+        world_from_ego = matrix_from_quaternion(observation.pose.orientation)
+        position = future.xyz @ world_from_ego.T + observation.pose.position
+        orientation = quaternion_from_matrix(world_from_ego @ future.rotation)
+        path = _path(position, orientation, observation.t0_ns, tick.odometry_frame)
+        self._bag.write(DRIVEN, path, tick.now_ns + round(tick.engine_ms * 1e6))
+
     def _write_prediction(self, tick: Tick, at_ns: int) -> None:
         observation, prediction, chosen = tick.observation, tick.prediction, tick.chosen
         assert observation is not None
@@ -71,7 +84,7 @@ class ResultBag:
         ]
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own
         text = prediction.reasoning[of_text]
-        self._send("path", _path(points, observation.t0_ns, header.frame_id), at_ns)
+        self._send("path", _path(points.position, points.orientation, observation.t0_ns, header.frame_id), at_ns)
         self._send("trajectory", self._trajectory(points, header), at_ns)
         self._send(
             "candidates",
@@ -192,11 +205,12 @@ def _pose(position: Array, orientation: Array) -> Any:
     )
 
 
-def _path(points: TrajectoryPoints, t0_ns: int, frame_id: str) -> Any:
+def _path(positions: Array, orientations: Array, t0_ns: int, frame_id: str) -> Any:
+    """[n, 3] and [n, 4], n up to 64, 0.1 s apart."""
     poses = [
         _new(
             "geometry_msgs/msg/PoseStamped", header=_header(t0_ns + after, frame_id), pose=_pose(position, orientation)
         )
-        for after, position, orientation in zip(TIMES_FROM_START_NS, points.position, points.orientation, strict=True)
+        for after, position, orientation in zip(TIMES_FROM_START_NS, positions, orientations, strict=False)
     ]
     return _new("nav_msgs/msg/Path", header=_header(t0_ns, frame_id), poses=poses)

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from alpamayo_ros.core.settings import Settings, flatten, parse_settings
+from alpamayo_ros.core.settings import Settings, flatten, parameters, parse_settings
 from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.parameter_file import load_yaml
 
 NODE = "alpamayo"  # the node's name, in the root namespace
 SECTIONS = ("/**", "/*", f"/{NODE}", NODE)  # of a parameter file that apply to that node; later ones win
@@ -27,13 +28,15 @@ def load_rig(path: str | Path, changes: Mapping[str, Any] | None = None) -> Sett
     """
     path = Path(path)
     try:
-        parsed = yaml.safe_load(path.read_text())
+        parsed = load_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(f"there is no parameter file at {path}; config/ holds one for several rigs") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"the parameter file {path} can't be read: {error}") from error
     try:
-        return parse_settings({**_parameters(parsed), **(changes or {})})
+        given = _parameters(parsed)
+        _check_replaced(given, changes or {})
+        return parse_settings({**given, **(changes or {})})
     except (ConfigurationError, ValueError) as error:
         listed = "\n".join(f"  {line}" for line in str(error).splitlines())
         raise ConfigurationError(f"the parameters in {path} can't be used:\n{listed}") from error
@@ -55,11 +58,22 @@ def parameter_argument(argument: str) -> tuple[str, Any]:
     name, found, value = argument.partition(":=")
     if not found:
         raise ConfigurationError(f"--parameter {argument}: expected NAME:=VALUE")
+    if not value:
+        return name, ""
     try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        return name, load_yaml(value)
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"--parameter {argument}: the value is no YAML: {error}") from error
-    return name, value if parsed is None else parsed  # engine.kind:=null means the engine of that name
+
+
+def _check_replaced(given: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """A value that is replaced must be right all the same: the node would be started with it."""
+    known = parameters(())
+    for name in known.keys() & given.keys() & changes.keys():
+        try:
+            known[name].check(given[name])
+        except ValueError as error:
+            raise ConfigurationError(f"{name} is {given[name]!r}: it {error}") from error
 
 
 def _parameters(parsed: Any) -> dict[str, Any]:
@@ -72,5 +86,8 @@ def _parameters(parsed: Any) -> dict[str, Any]:
         )
     flat: dict[str, Any] = {}
     for section in found:
-        flat.update(flatten(section["ros__parameters"] or {}))
+        parameters = section["ros__parameters"] or {}
+        if not isinstance(parameters, Mapping):
+            raise ConfigurationError(f"ros__parameters is {parameters!r}: it must hold names and values")
+        flat.update(flatten(parameters))
     return flat

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from alpamayo_ros.core import metrics
+from alpamayo_ros.core.comfort import comfort
+from alpamayo_ros.core.manoeuvre import manoeuvre
 from alpamayo_ros.core.select import Chosen
 from alpamayo_ros.core.types import HORIZON, Array, Observation, Prediction
 from alpamayo_ros.evaluation.baselines import BASELINES
@@ -27,15 +29,33 @@ Figures = dict[str, Any]
 def score(observation: Observation, prediction: Prediction, chosen: Chosen, future: Future) -> Figures:
     """All figures of a tick that has a prediction."""
     distance = _distances(prediction.xyz, future)
+    speed = speed_at_t0(observation)
+    complete = future.steps == HORIZON
+    felt = comfort(chosen.actions, chosen.speed)
+    within = felt.within_bounds()
     return {
         "recorded_steps": future.steps,
+        "manoeuvre": manoeuvre(speed, future.xyz, future.rotation) if complete else None,
         "min_ade": _min_ade(distance, prediction.num_samples),
-        "chosen": {**_displacement(chosen.xyz, future), **_direction(chosen, future)},
+        "chosen": {
+            **_displacement(chosen.xyz, future),
+            **_direction(chosen, future, speed),
+            "first_point": float(_distances(chosen.xyz, future)[0]) if future.steps else None,
+            "progress": _progress(chosen.xyz, future),
+        },
         "best": _best(distance),
+        "agreement": _agreement(distance, chosen, future),
         "spread": metrics.mean_pairwise_distance(prediction.xyz, HORIZON),
-        "comfort": asdict(metrics.comfort(chosen.actions, chosen.speed)),
+        "comfort": asdict(felt),
+        "within_bounds": {**within, "all": all(within.values())},
         "baselines": {name: _displacement(baseline(observation), future) for name, baseline in BASELINES.items()},
     }
+
+
+def speed_at_t0(observation: Observation) -> float:
+    """m/s over the last step of the history."""
+    step = observation.history_xyz[-1] - observation.history_xyz[-2]
+    return float(np.linalg.norm(step)) / metrics.DT
 
 
 def by_horizon(figure: Any, distance: Array) -> dict[str, float | None]:
@@ -80,16 +100,51 @@ def _misses(fde: Mapping[str, float | None]) -> dict[str, bool | None]:
     return {name: None if error is None else error > metrics.MISS_DISTANCE for name, error in fde.items()}
 
 
-def _direction(chosen: Chosen, future: Future) -> Figures:
+def _direction(chosen: Chosen, future: Future, speed: float) -> Figures:
     """Signed errors at the horizons: along and across the driven direction in m, and of the heading in rad."""
     n = future.steps
     along, across = metrics.longitudinal_lateral(chosen.xyz[:n], future.xyz, future.rotation)
     heading = metrics.heading_error(chosen.rotation[:n], future.rotation)
+    longitudinal, lateral = _at_horizons(along), _at_horizons(across)
     return {
-        "longitudinal": _at_horizons(along),
-        "lateral": _at_horizons(across),
+        "longitudinal": longitudinal,
+        "lateral": lateral,
         "heading": _at_horizons(heading),
+        "miss_waymo": {name: _misses_waymo(name, lateral[name], longitudinal[name], speed) for name in STEPS},
     }
+
+
+def _misses_waymo(horizon: str, lateral: float | None, longitudinal: float | None, speed: float) -> bool | None:
+    """Whether either error is beyond the threshold that the Waymo Open Dataset has at this speed."""
+    thresholds = metrics.waymo_thresholds(float(horizon), speed)
+    if thresholds is None or lateral is None or longitudinal is None:
+        return None
+    return abs(lateral) > thresholds[0] or abs(longitudinal) > thresholds[1]
+
+
+def _progress(xyz: Array, future: Future) -> Figures:
+    """Length of the path less that of the driven one in m, and as a share of it where that is 2 m at least."""
+    difference: dict[str, float | None] = dict.fromkeys(STEPS)
+    share: dict[str, float | None] = dict.fromkeys(STEPS)
+    for name, steps in STEPS.items():
+        if steps <= future.steps:
+            planned, driven = metrics.path_length(xyz[:steps]), metrics.path_length(future.xyz[:steps])
+            difference[name] = planned - driven
+            share[name] = planned / driven if driven >= metrics.MIN_PROGRESS else None
+    return {"difference": difference, "share": share}
+
+
+def _agreement(distance: Array, chosen: Chosen, future: Future) -> Figures:
+    """Whether the chosen path is the sample of least ADE over the full horizon, and by how many m of ADE it is worse.
+
+    Unknown for one sample, and the first also for a path that is none of the samples.
+    """
+    if len(distance) < 2 or future.steps < HORIZON:
+        return {"chose_best": None, "worse_by": None}
+    of_samples = metrics.ade(distance, HORIZON)
+    own = float(metrics.ade(_distances(chosen.xyz, future), HORIZON))
+    is_best = None if chosen.index < 0 else bool(of_samples[chosen.index] == of_samples.min())
+    return {"chose_best": is_best, "worse_by": own - float(of_samples.min())}
 
 
 def _at_horizons(values: Array) -> dict[str, float | None]:

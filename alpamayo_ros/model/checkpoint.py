@@ -166,7 +166,7 @@ def _read_header(file: Path) -> bytes:
     try:
         entries = json.loads(header)
         end = max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise ConfigurationError(f"{file} is no safetensors file, or is cut short") from error
     if 8 + length + end != size:
         raise ConfigurationError(f"{file} has {size} bytes; by its header it has to have {8 + length + end}")

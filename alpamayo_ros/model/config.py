@@ -158,7 +158,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is missing") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # endless numbers or nesting among them
         raise ConfigurationError(f"{path} can't be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} holds a {type(content).__name__}; it has to be an object")

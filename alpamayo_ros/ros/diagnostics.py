@@ -77,10 +77,13 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         SkipReason.ENGINE_ERROR,
         SkipReason.BAD_OUTPUT,
         SkipReason.DEADLINE_MISSED,
+        SkipReason.RESULT_TOO_OLD,
     ):
         return _status("engine", ERROR, skip.describe(), values)
     if report.tick.busy_for > report.max_result_age:
-        return _status("engine", ERROR, f"at one tick for {report.tick.busy_for:.1f} s", values)
+        return _status("engine", ERROR, f"at one tick or question for {report.tick.busy_for:.1f} s", values)
+    if report.memory_warning:
+        return _status("engine", WARN, report.memory_warning, values)
     if not info.trained:
         return _status("engine", WARN, "ready, but untrained: its trajectories mean nothing", values)
     return _status("engine", OK, report.engine_state, values)
@@ -156,6 +159,7 @@ def _timing(report: NodeReport) -> DiagnosticStatus:
         "published": tick.published,
         "skipped": tick.skipped,
         "replaced": tick.replaced,
+        "replaced_during_questions": tick.lost_to_questions,
         **{f"skipped_{reason}": count for reason, count in tick.skip_counts.items()},
     }
     if tick.skip is not None:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
+from alpamayo_ros.core.accounting import StreamCounts
+from alpamayo_ros.core.navigation import text_fault
 from alpamayo_ros.core.observe import CameraState, build_observation_builder
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import EgoPose, Observation, Skip, SkipReason
+from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.worker import Outcome, Worker
 from alpamayo_ros.ros.report import Tally, TickReport
@@ -40,6 +42,10 @@ class Intake:
     warnings: tuple[str, ...] = ()  # about the odometry
 
 
+class AskRefusedError(AlpamayoError):
+    """A question that can't be put now; the message says why."""
+
+
 @dataclass(frozen=True)
 class Sinks:
     """Where the drive's results go. Called from the thread of the worker, of an input or of the heartbeat."""
@@ -48,6 +54,7 @@ class Sinks:
     announce: Callable[[Skip, int], None]  # why there was none, and how many there were in a row
     ticked: Callable[[], None]  # after either: there is news for the status
     restarted: Callable[[], None]  # a new epoch: what was shown of the old one is void
+    overdue: Callable[[Skip], None]  # the engine is still at a tick whose time is over; once per tick
 
 
 class Drive:
@@ -72,8 +79,10 @@ class Drive:
         self._active = False
         self._silent = True  # no tick since the last heartbeat
         self._newest: Observation | None = None
+        self._overdue_t0_ns: int | None = None  # of the tick that was last said to be overdue
+        timing = settings.timing
         self._worker = Worker(
-            engine, self._on_outcome, now_ns, settings.timing.max_result_age, settings.engine.deadline
+            engine, self._on_outcome, now_ns, timing.max_result_age, settings.engine.deadline, timing.max_input_age
         )
 
     # What comes in
@@ -93,13 +102,20 @@ class Drive:
         self._advance(now_ns, arrived)
 
     def set_navigation(self, text: str) -> None:
-        """A navigation text has come; an empty one clears it."""
+        """A navigation text has come; an empty one, or one that can't be used, clears it."""
+        fault = text_fault(text)
+        if fault is not None:
+            logger.warning("the navigation text is refused, and the one before no longer in force: %s", fault)
         with self._lock:
             self._builder.set_navigation(text, self._now_ns())
 
     def poll(self) -> None:
-        """Time has passed: a tick that waited in vain ends."""
+        """Time has passed: a tick that waited in vain ends, and one that the engine is too long at is said."""
         self._advance(self._now_ns())
+        overdue = self._worker.overdue()
+        if overdue is not None and overdue.t0_ns != self._overdue_t0_ns:
+            self._overdue_t0_ns = overdue.t0_ns
+            self._sinks.overdue(overdue)
 
     # What controls it
 
@@ -173,12 +189,23 @@ class Drive:
         """Ask about the scene of the newest tick: the answer to come, and that scene's t0.
 
         Raises:
-            LookupError: there has been no tick yet.
+            AskRefusedError: there has been no tick yet, or the vehicle may be moving and `ask.while_moving` is false.
+            ValueError: the question is empty or too long.
         """
+        fault = text_fault(question) if question.strip() else "it is empty"
+        if fault is not None:
+            raise ValueError(f"the question can't be asked: {fault}")
+        now_ns = self._now_ns()
         with self._lock:
             scene, settings = self._newest, self._settings
+            standing, motion = self._builder.is_standing(now_ns)
         if scene is None:
-            raise LookupError("there is no scene yet: no tick had all of its inputs")
+            raise AskRefusedError("there is no scene yet: no tick had all of its inputs")
+        if not (standing or settings.ask.while_moving):
+            raise AskRefusedError(
+                f"{motion}: a question holds up the ticks, so it is answered at standstill only; set the parameter "
+                "ask.while_moving to true to ask nevertheless"
+            )
         options = settings.tick_options(scene)
         return self._worker.ask(scene, question, options), scene.t0_ns
 
@@ -190,8 +217,14 @@ class Drive:
 
     def tick_report(self) -> TickReport:
         """The newest tick, and all of them counted."""
+        worker = self._worker
         with self._lock:
-            return self._tally.snapshot(self._worker.busy_for)
+            return self._tally.snapshot(worker.busy_for, worker.overdue(), worker.lost_to_questions)
+
+    def counts(self) -> Mapping[str, StreamCounts]:
+        """What became of every message, per camera and for "odometry"."""
+        with self._lock:
+            return self._builder.counts()
 
     def intake(self) -> Intake:
         """What the builder did with its inputs."""
@@ -261,7 +294,13 @@ class Drive:
         elif not self._enabled:
             self._skip(Skip(SkipReason.DISABLED, outcome.observation.t0_ns, {SkipReason.DISABLED.value: {}}))
         elif outcome.prediction is not None:
-            age = self._sinks.publish(outcome, self.odometry_frame)
+            try:
+                age = self._sinks.publish(outcome, self.odometry_frame)
+            except Exception as error:  # numbers that no message can hold
+                logger.exception("the result can't be published")
+                t0_ns, numbers = outcome.observation.t0_ns, {"error": f"{type(error).__name__}: {error}"}
+                self._skip(Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers}))
+                return
             stages = {
                 "assemble": outcome.assemble_ms,
                 **outcome.prediction.timings.stages_ms,

@@ -19,7 +19,7 @@ from alpamayo_ros.core.incoming import image_arguments, pose_from_message
 from alpamayo_ros.core.settings import CameraSettings, Settings
 from alpamayo_ros.ros.drive import Drive
 from alpamayo_ros.ros.report import Rate
-from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name
+from alpamayo_ros.ros.topics import Endpoint, input_topics, topic_qos, type_name
 from alpamayo_ros.ros.transforms import Transforms
 
 RELIABILITY = {"best_effort": ReliabilityPolicy.BEST_EFFORT, "reliable": ReliabilityPolicy.RELIABLE}
@@ -55,11 +55,11 @@ class Inputs:
         self._group = group
         self._subscriptions: list[Any] = []
         self._heard: deque[int] = deque(maxlen=32)  # source times of navigation texts
+        self._topics = input_topics(node, settings)
         self.cameras = {camera.name: Stream(self._camera_endpoint(camera), Rate()) for camera in settings.cameras}
         odometry = settings.odometry
         qos = topic_qos(odometry.depth, RELIABILITY[odometry.reliability])
-        topic = node.resolve_topic_name(odometry.topic)
-        self.odometry = Stream(Endpoint(topic, type_name(Odometry), qos), Rate())
+        self.odometry = Stream(Endpoint(self._topics["odometry.topic"], type_name(Odometry), qos), Rate())
 
     def subscribe(self) -> None:
         """Start listening.
@@ -99,7 +99,7 @@ class Inputs:
 
     def _camera_endpoint(self, camera: CameraSettings) -> Endpoint:
         qos = topic_qos(camera.depth, RELIABILITY[camera.reliability])
-        topic = self._node.resolve_topic_name(camera.topic)
+        topic = self._topics[f"cameras.{camera.name}.topic"]
         remedy = f"see parameter cameras.{camera.name}.transport"
         return Endpoint(topic, type_name(MESSAGE[camera.transport]), qos, remedy)
 

@@ -12,7 +12,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
@@ -26,12 +26,14 @@ from std_srvs.srv import SetBool, Trigger
 
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import Skip, SkipReason
+from alpamayo_ros.core.types import ConfigurationError, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine, SupervisedEngine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
+from alpamayo_ros.ros.arguments import given_parameters, with_last_values
+from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
@@ -39,11 +41,13 @@ from alpamayo_ros.ros.drive import Drive, Sinks
 from alpamayo_ros.ros.inputs import Inputs
 from alpamayo_ros.ros.logs import RosLogHandler
 from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
+from alpamayo_ros.ros.overlay import Overlay
 from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
 from alpamayo_ros.ros.reporter import Configured, Reporter
 from alpamayo_ros.ros.status import status_message
 from alpamayo_ros.ros.tick_log import TickLog
+from alpamayo_ros.ros.topics import input_topics
 from alpamayo_ros.ros.transforms import Transforms
 from alpamayo_ros.srv import Ask
 
@@ -64,7 +68,7 @@ def logged(transition: Transition) -> Transition:
     def caught(node: AlpamayoNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: the state machine would stay in the transition for good
             node.failed(transition.__name__, error)
             return TransitionCallbackReturn.FAILURE
 
@@ -76,16 +80,27 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
 
     Args:
         make_engine: replaces the engine that the settings ask for; it is warmed up here.
+        argv: the command line that rclpy was initialised with.
 
     Raises:
         ConfigurationError: for parameters that can't be used.
     """
 
-    def __init__(self, make_engine: Callable[[Settings], Engine] | None = None, **options: Any) -> None:
+    def __init__(
+        self, make_engine: Callable[[Settings], Engine] | None = None, argv: Sequence[str] = (), **options: Any
+    ) -> None:
         Node.__init__(self, "alpamayo", **options)
         try:
+            name = self.get_fully_qualified_name()
             overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
+            if not overrides:
+                raise ConfigurationError(
+                    f"none was given for {name}: start with --ros-args --params-file RIG.yaml, a file with a section "
+                    f"/** or {name}; config/ holds one for several rigs"
+                )
+            overrides = with_last_values(overrides, given_parameters(argv, name))
             self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+            check_autoware(self.settings.output)
         except BaseException:
             self.destroy_node()
             raise
@@ -142,15 +157,16 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._clock_watch.close()
         logging.getLogger("alpamayo_ros").removeHandler(self._handler)
 
-    def failed(self, transition: str, error: Exception) -> None:
+    def failed(self, transition: str, error: BaseException) -> None:
         """Say that a transition failed, and why."""
         self.get_logger().error(f"{transition} failed: {type(error).__name__}: {error}")
-        self._reporter.failed(f"{transition} failed: {error}")
+        self._reporter.failed(f"{transition} failed: {type(error).__name__}: {error}")
 
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load and warm up the engine, and create the outputs."""
         settings = self.settings
+        input_topics(self, settings)  # before minutes of loading
         started = time.monotonic()
         self._reporter.loading(f"loading engine {settings.engine.kind}")
         engine = self._make_engine(settings)
@@ -160,8 +176,9 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         except BaseException:
             engine.close()
             raise
-        outputs = Outputs(self, settings.odometry.base_frame)
-        sinks = Sinks(self._publish, self._announce, ticked=self._publish_status, restarted=self._on_restart)
+        overlay = Overlay(self, settings, self._input_group) if settings.overlay.publish else None
+        outputs = Outputs(self, settings, overlay)
+        sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
@@ -199,6 +216,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the engine."""
         self._release()
+        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
+        gc.collect()
         self._reporter.loading("not configured")
         return super().on_cleanup(state)
 
@@ -251,6 +270,11 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self._configured.log.skipped(skip, has_run_dry=in_a_row >= longest)
         if in_a_row == longest:
             self._publish_nothing(skip.reason)
+
+    def _on_overdue(self, skip: Skip) -> None:
+        self.get_logger().error(f"the engine is at its tick for too long: {skip.describe()}")
+        self._publish_nothing(skip.reason)
+        self._publish_status()
 
     def _publish_nothing(self, reason: SkipReason) -> None:
         if self._configured is not None:

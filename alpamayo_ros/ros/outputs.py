@@ -11,11 +11,12 @@ from visualization_msgs.msg import MarkerArray
 
 from alpamayo_ros.core.incoming import SECOND_NS
 from alpamayo_ros.core.select import select
-from alpamayo_ros.core.settings import OutputSettings
+from alpamayo_ros.core.settings import OutputSettings, Settings
 from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
-from alpamayo_ros.core.types import EgoPose, Observation, Prediction
+from alpamayo_ros.core.types import Array, EgoPose, Observation, Prediction
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates
-from alpamayo_ros.ros import convert, markers
+from alpamayo_ros.ros import autoware, convert, markers
+from alpamayo_ros.ros.overlay import Overlay
 from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name
 
 OUTPUT_QOS = topic_qos(depth=1)
@@ -34,21 +35,32 @@ class Outputs:
 
     Args:
         node: the lifecycle node.
-        base_frame: the vehicle's frame, for output_frame base_link.
+        settings: which outputs there are, and the vehicle's frame, for output_frame base_link.
+        overlay: draws the ticks too; None without one.
     """
 
-    def __init__(self, node: LifecycleNodeMixin, base_frame: str) -> None:
+    def __init__(self, node: LifecycleNodeMixin, settings: Settings, overlay: Overlay | None = None) -> None:
         self._node = node
-        self._base_frame = base_frame
+        self._overlay = overlay
+        self._base_frame = settings.odometry.base_frame
+        self._place: tuple[Array | None, str] = (None, self._base_frame)  # the vehicle's last one, and in which frame
+        wanted = settings.output.autoware_trajectory
+        self._topics = TOPICS | ({"autoware_trajectory": autoware.Trajectory} if wanted else {})
         self._publishers: dict[str, Any] = {
-            name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS) for name, kind in TOPICS.items()
+            name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS)
+            for name, kind in self._topics.items()
         }
 
     @property
     def endpoints(self) -> list[Endpoint]:
         """Every output topic."""
+        drawn = [] if self._overlay is None else [self._overlay.endpoint]
         return [
-            Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS) for name, kind in TOPICS.items()
+            *(
+                Endpoint(self._publishers[name].topic_name, type_name(kind), OUTPUT_QOS)
+                for name, kind in self._topics.items()
+            ),
+            *drawn,
         ]
 
     def publish(
@@ -56,6 +68,7 @@ class Outputs:
     ) -> None:
         """Publish one tick; the path first, since it is what others wait for."""
         t0_ns, pose, frame_id = observation.t0_ns, observation.pose, odometry_frame
+        self._place = (pose.position, odometry_frame)
         if settings.frame == "base_link":
             pose, frame_id = None, self._base_frame  # type: ignore[assignment]
         chosen = select(prediction, settings.selection)
@@ -63,6 +76,8 @@ class Outputs:
         self._send("path", convert.path_message(points, t0_ns, frame_id))
         valid_ns = round(settings.valid_for * SECOND_NS)
         self._send("trajectory", convert.trajectory_message(points, t0_ns, frame_id, valid_ns))
+        if "autoware_trajectory" in self._publishers:
+            self._send("autoware_trajectory", autoware.autoware_message(points, t0_ns, frame_id))
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own: sample 0's, as it is with shared ones
         text = prediction.reasoning[of_text]
         self._send("reasoning", String(data=text))
@@ -73,6 +88,8 @@ class Outputs:
             ),
         )
         self._publish_samples(prediction, chosen.index, points, pose, t0_ns, frame_id, valid_ns)
+        if self._overlay is not None:
+            self._overlay.submit(observation, prediction, chosen)
 
     def _publish_samples(
         self,
@@ -103,13 +120,21 @@ class Outputs:
     def publish_nothing(self, now_ns: int, frame_id: str, reason: str) -> None:
         """Tell consumers that there is no trajectory, and why."""
         self._send("trajectory", convert.empty_trajectory_message(now_ns, frame_id, reason))
+        if "autoware_trajectory" in self._publishers:
+            self._send("autoware_trajectory", autoware.autoware_message(None, now_ns, frame_id))
+        place, frame = self._place
+        self._send("markers", markers.skip_marker(reason, place, now_ns, frame))
 
     def clear_markers(self) -> None:
-        """Remove what RViz still shows."""
+        """Remove what RViz still shows; where the vehicle was is forgotten."""
+        self._place = (None, self._base_frame)
         self._send("markers", markers.delete_all())
 
     def close(self) -> None:
         """Destroy the publishers."""
+        if self._overlay is not None:
+            self._overlay.close()
+            self._overlay = None
         for publisher in self._publishers.values():
             self._node.destroy_lifecycle_publisher(publisher)
         self._publishers.clear()

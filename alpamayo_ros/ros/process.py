@@ -1,4 +1,4 @@
-"""The node as a process: arguments in, an exit code out, and an orderly end on SIGINT and SIGTERM at any moment."""
+"""The node as a process: arguments in, an exit code out, an orderly end on SIGINT, SIGTERM and SIGHUP at any moment."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import rclpy
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
@@ -20,6 +21,12 @@ from alpamayo_ros.ros.node import AlpamayoNode
 
 PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
 USAGE_ERROR = 2
+SHARED_MEMORY = "/dev/shm"
+LEAST_SHARED_MEMORY = 1 << 20  # bytes
+USAGE = (
+    "arguments are those of ROS, behind --ros-args: --params-file RIG.yaml, -p NAME:=VALUE, -r FROM:=TO; "
+    "docs/node.md lists all parameters"
+)
 
 
 def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Engine] | None = None) -> int:
@@ -34,18 +41,34 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
     """
     _log_other_packages()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda _number, _frame: stop.set())
+    argv = list(sys.argv if argv is None else argv)
     try:
         # rclpy's own handlers invalidate the context, and a transition under way never ends
-        rclpy.init(args=None if argv is None else list(argv), signal_handler_options=SignalHandlerOptions.NO)
+        rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     except Exception as error:  # RCLError has no public name
         print(f"error: {_without_source_lines(error)}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        node = AlpamayoNode(make_engine)
+        others = remove_ros_args(argv)[1:]
+        if "-h" in others or "--help" in others:
+            print(USAGE)
+            rclpy.shutdown()
+            return 0
+        if others:
+            raise ConfigurationError(f"{others[0]} is no argument of this node; {USAGE}")
+        full = shared_memory_fault(SHARED_MEMORY) if _uses_shared_memory() else None
+        if full is not None:
+            raise ConfigurationError(full)
+        node = AlpamayoNode(make_engine, argv)
     except ConfigurationError as error:
-        print(f"error: the node's parameters can't be used\n{_indented(error)}", file=sys.stderr)
+        print(f"error: the node can't start\n{_indented(error)}", file=sys.stderr)
+        rclpy.shutdown()
+        return USAGE_ERROR
+    except Exception as error:  # of rcl, which names no public class: a domain, a name or a folder that can't be used
+        print(f"error: the node can't start: {_without_source_lines(error)}", file=sys.stderr)
         rclpy.shutdown()
         return USAGE_ERROR
     _serve(node, stop)
@@ -77,6 +100,31 @@ def _log_other_packages() -> None:
     logging.getLogger("alpamayo_ros").setLevel(logging.INFO)
 
 
+def _uses_shared_memory() -> bool:
+    """Whether messages go through SHARED_MEMORY: Fast DDS does so unless it is told to use UDP alone."""
+    only_udp = os.environ.get("FASTDDS_BUILTIN_TRANSPORTS", "").startswith("UDP")
+    return rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps") and not only_udp
+
+
+def shared_memory_fault(folder: str) -> str | None:
+    """Why a file system can't be shared memory: Fast DDS doesn't ask, and SIGBUS ends who writes to a full one.
+
+    Args:
+        folder: where it is mounted.
+    """
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return None  # not mounted: Fast DDS finds that out itself
+    free = state.f_bavail * state.f_frsize
+    if free >= LEAST_SHARED_MEMORY:
+        return None
+    return (
+        f"{folder} has {free} bytes left, expected at least {LEAST_SHARED_MEMORY} for messages: remove what fills it, "
+        "or set FASTDDS_BUILTIN_TRANSPORTS=UDPv4"
+    )
+
+
 def _exit_now() -> None:
     logging.shutdown()
     sys.stdout.flush()
@@ -90,4 +138,6 @@ def _indented(error: Exception) -> str:
 
 def _without_source_lines(error: Exception) -> str:
     """RCLError's message without the places in rcl's own sources."""
+    if type(error).__name__ == "UnknownROSArgsError":  # which has no public name either; its text is a list
+        return f"ROS knows no argument {error}; {USAGE}"
     return str(error).split(", at /")[0]

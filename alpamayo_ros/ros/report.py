@@ -61,6 +61,7 @@ class TickReport:
     replaced: int = 0
     skip_counts: Mapping[str, int] = field(default_factory=dict)
     busy_for: float = 0.0  # s that the engine has been at its present tick
+    lost_to_questions: int = 0  # of the replaced ones, those that came while the engine answered a question
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class NodeReport:
     odometry: OdometryReport
     tick: TickReport
     output_faults: tuple[str, ...] = ()
+    memory_warning: str = ""  # device memory that grows; "" when it doesn't
 
 
 class Rate:
@@ -142,9 +144,9 @@ class Tally:
         self._replaced += 1
         self._counts[skip.reason.value] += 1
 
-    def snapshot(self, busy_for: float) -> TickReport:
-        """The newest tick with all counts."""
-        newest = self.report
+    def snapshot(self, busy_for: float, overdue: Skip | None, lost_to_questions: int) -> TickReport:
+        """The newest tick with all counts; a tick that the engine is too long at is the newest."""
+        newest = self.report if overdue is None else TickReport(t0_ns=overdue.t0_ns or 0, skip=overdue)
         return TickReport(
             t0_ns=newest.t0_ns,
             ok=newest.ok,
@@ -157,4 +159,5 @@ class Tally:
             replaced=self._replaced,
             skip_counts=dict(self._counts),
             busy_for=busy_for,
+            lost_to_questions=lost_to_questions,
         )

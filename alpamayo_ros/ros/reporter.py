@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rclpy.node import Node
 
@@ -15,6 +15,7 @@ from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.drive import Drive, Intake
 from alpamayo_ros.ros.inputs import Inputs
+from alpamayo_ros.ros.memory_watch import MemoryWatch
 from alpamayo_ros.ros.outputs import Outputs
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
 from alpamayo_ros.ros.tick_log import TickLog
@@ -47,6 +48,7 @@ class Reporter:
         self.engine_failed = False
         self._node = node
         self._clock_watch = clock_watch
+        self._memory_watch = MemoryWatch()
         self._child_frame = child_frame
         self._topic_faults: dict[str, tuple[str, ...]] = {}
         self._output_faults: tuple[str, ...] = ()
@@ -70,6 +72,10 @@ class Reporter:
 
     def report(self, settings: Settings, lifecycle_state: str, configured: Configured | None) -> NodeReport:
         """The state of things now."""
+        report = self._facts(settings, lifecycle_state, configured)
+        return replace(report, memory_warning=self._memory_watch.check(report.gpu_memory_bytes))
+
+    def _facts(self, settings: Settings, lifecycle_state: str, configured: Configured | None) -> NodeReport:
         now_ns = int(self._node.get_clock().now().nanoseconds)
         intake = configured.drive.intake() if configured else Intake()
         health = _health(configured.engine) if configured else EngineHealth(ready=False, state=self.engine_state)

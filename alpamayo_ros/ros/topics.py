@@ -16,6 +16,9 @@ from rclpy.qos import (
     qos_check_compatible,
 )
 
+from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import ConfigurationError
+
 
 def topic_qos(
     depth: int,
@@ -32,6 +35,28 @@ def topic_qos(
         liveliness=LivelinessPolicy.AUTOMATIC,
         liveliness_lease_duration=Infinite,
     )
+
+
+def input_topics(node: Node, settings: Settings) -> dict[str, str]:
+    """The full topic of each parameter that names one, such as cameras.front_wide.topic.
+
+    Raises:
+        ConfigurationError: a name can't be one of a topic, or two inputs have the same, by a namespace or a remapping.
+    """
+    wanted = {f"cameras.{camera.name}.topic": camera.topic for camera in settings.cameras}
+    wanted["odometry.topic"] = settings.odometry.topic
+    resolved: dict[str, str] = {}
+    for parameter, topic in wanted.items():
+        try:
+            full = node.resolve_topic_name(topic)
+        except Exception as error:  # RCLError has no public name
+            reason = str(error).split(", at /")[0]
+            raise ConfigurationError(f"{parameter} is {topic!r}, which is no name of a topic: {reason}") from error
+        for other, taken in resolved.items():
+            if taken == full:
+                raise ConfigurationError(f"{parameter} leads to {full}, as {other} does: each needs its own")
+        resolved[parameter] = full
+    return resolved
 
 
 @dataclass(frozen=True)

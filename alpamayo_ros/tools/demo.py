@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from alpamayo_ros.core.types import AlpamayoError
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.live_paths import Comparison, LivePath, affordable_rate, compare_with_bag, drive_node
 
 ROOT = Path(__file__).parents[2]
@@ -75,40 +75,39 @@ def recorded_drive(out: Path) -> tuple[Path, Path, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo", help="where everything goes")
     options = parser.parse_args(arguments)
-    out: Path = options.out.resolve()
+    return guarded(lambda: demonstrate(options.out.resolve()), interrupted="interrupted; run it again to go on")
+
+
+def demonstrate(out: Path) -> int:
+    """All steps, with their results in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # The tiny model gains nothing from a second thread, and waits for it on a busy machine.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    try:
-        checkpoint = out / "tiny_checkpoint"
-        if not checkpoint.exists():
-            run("[1/4] a tiny checkpoint", "make_checkpoint", "--preset", "tiny", "--seed", "0", "--out", checkpoint)
-        bag, rig, what = recorded_drive(out)
-        report = out / "report"
-        run(
-            "[3/4] the drive, evaluated offline",
-            "evaluate_bag",
-            bag,
-            *("--config", rig, "--checkpoint", checkpoint, "--out", report, "--overwrite"),
-            *("--stride", str(STRIDE), "--samples", str(SAMPLES)),
-        )
-        rate = affordable_rate(report / "report.json", STRIDE)
-        slowed = "" if rate == 1 else f" (at {rate:.2f} times real time, since this machine is slow or busy)"
-        print(f"\n[4/4] the same drive, live: node and bag in two processes, DDS between them{slowed}", flush=True)
-        paths = drive_node(
-            bag, rig, checkpoint, rate_hz=1 / STRIDE, samples=SAMPLES, play_rate=rate, log=out / "node.log"
-        )
-        comparison = compare_with_bag(paths, report / "result_bag")
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; run it again to go on", file=sys.stderr)
-        return INTERRUPTED
+    checkpoint = out / "tiny_checkpoint"
+    if not checkpoint.exists():
+        run("[1/4] a tiny checkpoint", "make_checkpoint", "--preset", "tiny", "--seed", "0", "--out", checkpoint)
+    bag, rig, what = recorded_drive(out)
+    report = out / "report"
+    run(
+        "[3/4] the drive, evaluated offline",
+        "evaluate_bag",
+        bag,
+        *("--config", rig, "--checkpoint", checkpoint, "--out", report, "--overwrite"),
+        *("--stride", str(STRIDE), "--samples", str(SAMPLES)),
+    )
+    rate = affordable_rate(report / "report.json", STRIDE)
+    slowed = "" if rate == 1 else f" (at {rate:.2f} times real time, since this machine is slow or busy)"
+    print(f"\n[4/4] the same drive, live: node and bag in two processes, DDS between them{slowed}", flush=True)
+    paths = drive_node(bag, rig, checkpoint, rate_hz=1 / STRIDE, samples=SAMPLES, play_rate=rate, log=out / "node.log")
+    comparison = compare_with_bag(paths, report / "result_bag")
     summarise(out, report, what, paths, comparison, time.monotonic() - started)
     return 0
 
@@ -129,6 +128,7 @@ def summarise(
         )
     print(f"\n{RANDOM_WEIGHTS}\n")
     for name, path in {
+        "page": report / "report.html",
         "report": report / "report.json",
         "ticks": report / "ticks.jsonl",
         "picture": next(report.glob("*.png")),

@@ -1,28 +1,44 @@
 """Evaluates a model on a recorded drive, offline.
 
 The bag goes through the same observation builder and engine as in the node, each tick with what had arrived by then.
-The results are a folder: report.json, ticks.jsonl (a line per tick), tick.png and a bag of the node's output topics.
+The results are a folder: report.html to look at, report.json, ticks.jsonl (a line per tick), tick.png and a bag of the
+node's output topics.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
-from alpamayo_ros.evaluation.output_folder import REPORT, check_output
+from alpamayo_ros.evaluation.many_bags import (
+    DONE,
+    SUMMARY,
+    UNFINISHED,
+    check_many,
+    run_all,
+    summarise_all,
+    tasks,
+    write_summary,
+)
+from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evaluation, unfinished
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.evaluation.thresholds import NAMES, Limit, broken, figure, parse_limit
+from alpamayo_ros.tools.command import guarded, run_command
+
+TOO_BAD = 3  # status when a limit of --fail-above is broken
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -31,13 +47,23 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m alpamayo_ros.tools.evaluate_bag",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
-    add("bag", type=Path, help="a bag's folder, or a .mcap or .db3 file")
+    add("bag", type=Path, nargs="+", help="a bag's folder, or a .mcap or .db3 file; several run beside each other")
     add("--config", type=Path, required=True, metavar="RIG.yaml", help="the node's parameter file for this rig")
     add("--checkpoint", metavar="DIR", help="folder of the checkpoint (default: engine.checkpoint of the config)")
     add("--base-model", metavar="PATH", help="folder or name for the backbone's tokenizer (default: as in the config)")
-    add("--out", type=Path, required=True, metavar="DIR", help="where the results go; must not exist yet")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where the results go, of several bags into a folder each; must not exist yet",
+    )
+    add(
+        "--jobs", type=int, metavar="N", help="of several bags, how many at a time (default: one per CPU core; CUDA: 1)"
+    )
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     add("--stride", type=float, default=0.5, metavar="SECONDS", help="between ticks, at least 0.1 (default 0.5)")
     add("--samples", type=int, metavar="K", help="trajectories per tick (default: as in the config)")
@@ -53,6 +79,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME:=VALUE",
         help="any other parameter of the node, such as -p cameras.front_wide.topic:=/camera/image; may be repeated",
     )
+    add(
+        "--fail-above",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"end with status {TOO_BAD} when a figure is above it; NAME is one of {', '.join(NAMES)}; may be repeated",
+    )
     add("--ideal", action="store_true", help="ignore arrival times: take every message as received at its stamp")
     return parser
 
@@ -61,23 +94,26 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        0 when there are results; 1 when something can't be used, or no tick gave a path; 130 when interrupted.
+        0 when there are results; 1 when something can't be used, or no tick gave a path; 3 when a figure is above a
+        limit of --fail-above; 130 after Ctrl-C, 143 after SIGTERM.
     """
-    options = build_parser().parse_args(arguments)
-    try:
-        return _evaluate(options)
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+    given = sys.argv[1:] if arguments is None else arguments
+    options = build_parser().parse_args(given)
+    several = len(options.bag) > 1
+    work = partial(_evaluate_many, options, given) if several else partial(_evaluate, options)
+    return guarded(work, interrupted=lambda: _interrupted(options.out if several else unfinished(options.out)))
+
+
+def _interrupted(kept: Path) -> str:
+    goes_on = f"its ticks are in {kept}, and the same command goes on from there"
+    return f"interrupted; {goes_on if kept.exists() else 'nothing was written'}"
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    limits = [parse_limit(text) for text in options.fail_above]
     settings = load_rig(options.config, _changes(options))
     check_output(options.out, overwrite=options.overwrite)
-    with BagReader(options.bag) as bag:
+    with BagReader(options.bag[0]) as bag:
         inputs = BagInputs(bag, settings)
         engine = _engine(settings)
         try:
@@ -86,7 +122,76 @@ def _evaluate(options: argparse.Namespace) -> int:
         finally:
             engine.close()
     _show(report, options.out)
-    return 0 if report["ticks"]["ok"] else 1
+    return _status(report, limits)
+
+
+def _evaluate_many(options: argparse.Namespace, given: list[str]) -> int:
+    """Several bags, each in a process of its own, with a summary of all."""
+    limits = [parse_limit(text) for text in options.fail_above]
+    settings = load_rig(options.config, _changes(options))
+    passed_on = _without(given, [str(bag) for bag in options.bag], ("--out", "--jobs", "--fail-above"))
+    wanted = tasks(options.bag, options.out, passed_on)
+    run = {"bags": [str(bag.resolve()) for bag in options.bag], "arguments": passed_on}
+    goes_on = check_many(options.out, run, overwrite=options.overwrite)
+    write_summary(options.out, UNFINISHED, run, {})
+    finished = {task.name for task in wanted if goes_on and is_evaluation(task.out)}
+    results = run_all([task for task in wanted if task.name not in finished], _jobs(options.jobs, settings))
+    failed = [result for result in results if result.error]
+    done = [task for task in wanted if task.name not in {result.task.name for result in failed}]
+    summary = summarise_all(done)
+    failures = {result.task.name: result.error for result in failed}
+    write_summary(options.out, UNFINISHED if failed else DONE, run, {**summary, "failed": failures})
+    _show_many(summary, failures, options.out)
+    return _status(summary, limits, failed=bool(failed))
+
+
+def _without(given: list[str], bags: list[str], names: tuple[str, ...]) -> list[str]:
+    """The arguments that every bag's own evaluation gets: all but the bags and these options."""
+    left, skip = [], False
+    for argument in given:
+        if skip:
+            skip = False
+        elif argument in names:
+            skip = True
+        elif argument not in bags and not argument.startswith(tuple(f"{name}=" for name in names)):
+            left.append(argument)
+    return left
+
+
+def _jobs(asked: int | None, settings: Settings) -> int:
+    if asked is not None:
+        if asked < 1:
+            raise ConfigurationError(f"--jobs is {asked}: it must be at least 1")
+        return asked
+    if settings.engine.kind == "null":
+        return os.cpu_count() or 1
+    from alpamayo_ros.engine.device import resolve_device
+
+    return 1 if resolve_device(settings.engine.device).type == "cuda" else os.cpu_count() or 1
+
+
+def _show_many(summary: Mapping[str, Any], failures: Mapping[str, str], out: Path) -> None:
+    width = max([len(name) for name in summary["bags"]] + [4])
+    print(f"\n{'bag':<{width}}{'ticks':>8}{'ok':>7}{'minADE6':>10}{'ADE@6.4':>10}")
+    for name, report in summary["bags"].items():
+        figures = (figure({**report, "timings_ms": {}}, wanted) for wanted in ("minADE6", "ADE@6.4"))
+        shown = "".join(f"{'-' if value is None else f'{value:.2f}':>10}" for value in figures)
+        print(f"{name:<{width}}{report['ticks']['total']:>8}{report['ticks']['ok']:>7}{shown}")
+    for name, error in failures.items():
+        print(f"failed: {name}: {error}", file=sys.stderr)
+    print(f"\nall of them:\n{table(summary)}\n")
+    for note in summary["notes"]:
+        print(note)
+    print(f"\nsummary:    {out / SUMMARY}")
+
+
+def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool = False) -> int:
+    too_bad = broken(report, limits)
+    for text in too_bad:
+        print(f"failed: {text}", file=sys.stderr)
+    if failed or not report["ticks"]["ok"]:
+        return 1
+    return TOO_BAD if too_bad else 0
 
 
 def _engine(settings: Settings) -> Engine:
@@ -103,6 +208,8 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     if not 0.1 <= options.stride <= 10:
         raise ConfigurationError(f"--stride is {options.stride:g}: it must be from 0.1 to 10 s")
     changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
+    if "rate_hz" in changes:
+        raise ConfigurationError(f"--parameter rate_hz:={changes['rate_hz']}: give --stride, the seconds between ticks")
     changes["rate_hz"] = 1.0 / options.stride
     given = {
         "engine.checkpoint": options.checkpoint,

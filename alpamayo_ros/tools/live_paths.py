@@ -73,6 +73,7 @@ def drive_node(
         "sampling.num_samples": str(samples),
         # on a slow machine messages, the clock and paths may be late, and are still to be compared: nothing is lost
         "future_tolerance": "5.0",
+        "max_input_age": "30.0",
         "max_result_age": "30.0",
         "odometry.reliability": "reliable",
         "odometry.depth": "100",

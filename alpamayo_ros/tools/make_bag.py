@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from alpamayo_ros.core.rotation import matrix_from_rpy
-from alpamayo_ros.core.types import AlpamayoError, Array, ConfigurationError
+from alpamayo_ros.core.types import Array, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import SECOND, DriveBag
 from alpamayo_ros.evaluation.recording import (
@@ -32,7 +31,7 @@ from alpamayo_ros.evaluation.recording import (
     track_from_poses,
 )
 from alpamayo_ros.progress import progress
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.tools.command import guarded, number_within, run_command
 
 UNIX_TIME = 100_000_000 * SECOND  # earlier stamps are counted from the recording's start
 DEFAULT_START = 1_000_000_000 * SECOND  # and begin here: in ROS a stamp of 0 means that there is none
@@ -75,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     images.add_argument(
         "--camera-to-base",
-        type=float,
+        type=number_within(1000),
         nargs=6,
         default=[0.0] * 6,
         metavar=("X", "Y", "Z", "ROLL", "PITCH", "YAW"),
@@ -85,13 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
     images.add_argument("--out", type=Path, required=True, help="the bag, a folder to be made")
     images.add_argument(
         "--start-stamp",
-        type=float,
+        type=number_within(2**31),
         metavar="SECONDS",
         help="stamp of the first time (default: times as they are where they are Unix times, else 1000000000)",
     )
     images.add_argument(
         "--latency",
-        type=float,
+        type=number_within(1000),
         default=0.0,
         metavar="SECONDS",
         help="images are received this long after their stamp (default 0); odometry at once",
@@ -201,15 +200,12 @@ def _write_image(bag: DriveBag, camera: str, stamp_ns: int, file: Path, receive_
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when the bag is there."""
     options = build_parser().parse_args(arguments)
-    try:
+
+    def make() -> int:
         print(options.run(options))
-    except (AlpamayoError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+        return 0
+
+    return guarded(make, interrupted="interrupted; nothing was written")
 
 
 if __name__ == "__main__":

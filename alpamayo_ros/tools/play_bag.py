@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader, RawMessage
 from alpamayo_ros.progress import progress
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 SECOND = 1_000_000_000
 CLOCK_TOPIC = "/clock"
@@ -64,6 +65,26 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def message_class(kind: str) -> type:
+    """The class of a message type such as "nav_msgs/msg/Odometry".
+
+    The name comes from a bag, and importing a module runs it: only packages of messages are imported, which have the
+    type support that rosidl generates beside them.
+
+    Raises:
+        ImportError: no message of that name is installed.
+    """
+    package, _, name = kind.partition("/msg/")
+    spec = find_spec(package) if package.isidentifier() else None
+    folders = spec.submodule_search_locations if spec is not None else None
+    if not any(any(Path(folder).glob(f"{package}_s__rosidl_typesupport_*")) for folder in folders or ()):
+        raise ImportError(f"there is no package of messages {package!r}")
+    found = getattr(import_module(f"{package}.msg"), name, None)
+    if not isinstance(found, type):
+        raise ImportError(f"{package} has no message {name!r}")
+    return found
+
+
 class Player:
     """Publishes the messages of a bag from one thread, as an ordinary ROS node.
 
@@ -96,17 +117,16 @@ class Player:
     def _create_publishers(self, topics: list[str] | None, *, skip_clock: bool) -> dict[str, Any]:
         from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-        publishers = {}
+        publishers: dict[str, Any] = {}
         for topic in topics or self._bag.topics:
             if topic not in self._bag.topics:
                 raise ConfigurationError(f"{self._bag.path} has no topic {topic}; it has {self._bag.describe_topics()}")
             if topic == CLOCK_TOPIC and skip_clock:
                 continue
             kind = self._bag.topics[topic]
-            package, _, name = kind.split("/")
             try:
-                message = getattr(import_module(f"{package}.msg"), name)
-            except (ImportError, AttributeError) as error:
+                message = message_class(kind)
+            except ImportError as error:
                 print(f"warning: {topic} is left out: its type {kind} is not installed ({error})", file=sys.stderr)
                 continue
             latched = topic in self._bag.latched
@@ -194,14 +214,17 @@ class Player:
         rclpy.shutdown(context=self._context)
 
 
-def play(options: argparse.Namespace, stop: threading.Event) -> None:
-    """Play as the command line says."""
+def play(options: argparse.Namespace, stop: threading.Event) -> int:
+    """Play as the command line says; 0."""
     for name in ("rate", "clock", "duration"):
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise ConfigurationError(f"--{name} {value}: expected more than 0")
     with BagReader(options.bag) as bag:
-        player = Player(bag, options, stop)
+        try:
+            player = Player(bag, options, stop)
+        except ImportError as error:
+            raise AlpamayoError(f"{error}; playing a bag needs ROS 2 (rclpy)") from error
         try:
             player.wait_for_subscribers(options.wait_for_subscribers)
             player.wait(options.delay, stop)
@@ -221,6 +244,7 @@ def play(options: argparse.Namespace, stop: threading.Event) -> None:
         f"{'interrupted after' if stop.is_set() else 'played'} {sent} messages of {len(player.publishers)} topics; "
         f"the latest was {player.largest_delay * 1e3:.0f} ms late"
     )
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -229,15 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    try:
-        play(options, stop)
-    except ImportError as error:
-        print(f"error: {error}; playing a bag needs ROS 2 (rclpy)", file=sys.stderr)
-        return 1
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(lambda: play(options, stop))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings, parse_settings
-from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.tick_comparison import compare, run_again
 from alpamayo_ros.engine.tick_file import RecordedTick, TickFile, read_ticks
 from alpamayo_ros.evaluation.rig import parameter_argument
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 SAME, DIFFERENT, UNUSABLE = 0, 1, 2
 
@@ -57,21 +57,21 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; see the module for what it returns."""
     options = build_parser().parse_args(arguments)
+    return guarded(lambda: _run(options), unusable=UNUSABLE)
+
+
+def _run(options: argparse.Namespace) -> int:
+    content = read_ticks(options.file)
+    _describe(content)
+    if options.list:
+        return SAME
+    ticks = _chosen(content, options)
+    engine = _engine(_settings(content, options))
     try:
-        content = read_ticks(options.file)
-        _describe(content)
-        if options.list:
-            return SAME
-        ticks = _chosen(content, options)
-        engine = _engine(_settings(content, options))
-        try:
-            _note_other_engine(content, engine)
-            same = [_replay(engine, number, tick, options.tolerance) for number, tick in ticks.items()]
-        finally:
-            engine.close()
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return UNUSABLE
+        _note_other_engine(content, engine)
+        same = [_replay(engine, number, tick, options.tolerance) for number, tick in ticks.items()]
+    finally:
+        engine.close()
     return SAME if all(same) else DIFFERENT
 
 

@@ -9,8 +9,8 @@ A scenario is a file of lines of JSON: the configuration first, then events in o
   {"at": 1.03, "type": "clock", "now": 1.03}
   {"at": 1.03, "type": "tick"}
 
-Printed is a line of JSON per tick: {"at", "t0", "ok", "skip", "frames", "ego_history", "counts"}, and on stderr how many
-there were of each kind. docs/scenarios.md has all fields.
+Printed is a line of JSON per tick: {"at", "t0", "ok", "skip", "frames", "ego_history", "counts"}, and on stderr how
+many there were of each kind. docs/scenarios.md has all fields.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.scenario import Scenario, parse_scenario
 from alpamayo_ros.evaluation.simulation import simulate
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -68,18 +68,18 @@ def summary(ticks: Counter[str]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when the scenario ran, whatever its ticks gave."""
     options = build_parser().parse_args(arguments)
-    try:
-        scenario = load_scenario(options.scenario)
-        for warning in scenario.warnings:
-            print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
-        ticks: Counter[str] = Counter()
-        for line in simulate(scenario, explain=options.explain):
-            print(json.dumps(line))
-            ticks[line["skip"] or "ok"] += 1
-        print(summary(ticks), file=sys.stderr)
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return guarded(lambda: _simulate(options))
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    scenario = load_scenario(options.scenario)
+    for warning in scenario.warnings:
+        print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
+    ticks: Counter[str] = Counter()
+    for line in simulate(scenario, explain=options.explain):
+        print(json.dumps(line))
+        ticks[line["skip"] or "ok"] += 1
+    print(summary(ticks), file=sys.stderr)
     return 0
 
 

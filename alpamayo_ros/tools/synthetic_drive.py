@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import cv2
 
-from alpamayo_ros.core.types import AlpamayoError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.drive import SyntheticDrive, synthetic_drive
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 JPEG_QUALITY = 90
 
@@ -46,16 +45,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the bag, a folder to be made")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing bag")
     options = parser.parse_args(arguments)
+    return guarded(lambda: _make(options), interrupted="interrupted; nothing was written")
+
+
+def _make(options: argparse.Namespace) -> int:
     width, height = options.size
-    try:
-        drive = synthetic_drive(options.duration, options.seed, width=width, height=height)
-        write_drive(drive, options.out, overwrite=options.overwrite)
-    except (AlpamayoError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+    if options.seed < 0:
+        raise ConfigurationError(f"--seed {options.seed}: expected at least 0")
+    drive = synthetic_drive(options.duration, options.seed, width=width, height=height)
+    write_drive(drive, options.out, overwrite=options.overwrite)
     frames = len(drive.image_stamps_ns)
     print(f"{options.out}: {frames} images of each of {len(drive.cameras)} cameras, {len(drive.along)} poses")
     return 0

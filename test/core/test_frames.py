@@ -235,6 +235,13 @@ def test_one_camera_that_misses_every_third_frame_is_named() -> None:
     assert skips(decided)[-1].reason.value == "camera_gap"
 
 
+def test_a_camera_that_comes_one_frame_later_than_the_others_costs_no_tick() -> None:
+    side = frames("left", 10, lag=0.1)
+    ticks = observations(run(builder("wide", "left"), frames("wide", 10) + side + odometry()))
+    assert len(ticks) >= 14
+    assert all(stamps(tick, 0) == stamps(tick, 1) for tick in ticks)
+
+
 def test_at_30_hz_a_fifth_of_the_frames_may_be_lost() -> None:
     rng = random.Random(0)
     kept = [m for name in ("wide", "left") for m in frames(name, 30, end=20) if rng.random() > 0.2]

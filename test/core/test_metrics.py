@@ -149,17 +149,30 @@ class TestDirection:
         assert error == pytest.approx(np.full(HORIZON, -0.2))
 
 
-class TestComfort:
-    def test_a_steady_curve_pulls_sideways_alone(self) -> None:
-        actions = np.broadcast_to([0.0, -0.02], (HORIZON, 2))
-        felt = metrics.comfort(actions, np.full(HORIZON + 1, 10.0))
-        assert felt == metrics.Comfort(
-            acceleration=0.0, lateral_acceleration=pytest.approx(2.0), jerk=0.0, yaw_rate=pytest.approx(0.2)
-        )
+class TestMissThresholdsOfWaymo:
+    @pytest.mark.parametrize(
+        ("horizon", "speed", "expected"),
+        [
+            (3.0, 20.0, (1.0, 2.0)),
+            (5.0, 11.0, (1.8, 3.6)),
+            (8.0, 30.0, (3.0, 6.0)),
+            (3.0, 0.0, (0.5, 1.0)),
+            (5.0, 1.4, (0.9, 1.8)),
+            (5.0, 6.2, (1.35, 2.7)),  # half way between the speeds: three quarters
+            (6.5, 11.0, (2.4, 4.8)),  # half way between 5 and 8 s
+        ],
+    )
+    def test_they_grow_with_speed_and_horizon(
+        self, horizon: float, speed: float, expected: tuple[float, float]
+    ) -> None:
+        assert metrics.waymo_thresholds(horizon, speed) == pytest.approx(expected)
 
-    def test_stepping_on_the_brake_is_a_jerk(self) -> None:
-        actions = np.zeros((HORIZON, 2))
-        actions[30:, 0] = -4.0
-        felt = metrics.comfort(actions, np.full(HORIZON + 1, 10.0))
-        assert felt.acceleration == 4.0
-        assert felt.jerk == pytest.approx(40.0)
+    @pytest.mark.parametrize("horizon", [1.0, 2.9, 8.1])
+    def test_there_are_none_outside_of_its_horizons(self, horizon: float) -> None:
+        assert metrics.waymo_thresholds(horizon, 10.0) is None
+
+
+def test_a_path_is_as_long_as_was_driven_from_the_origin() -> None:
+    assert metrics.path_length(straight(10.0)) == pytest.approx(64.0)
+    there_and_back = np.array([[3.0, 4.0, 7.0], [0.0, 0.0, 0.0]])
+    assert metrics.path_length(there_and_back) == pytest.approx(10.0)

@@ -83,6 +83,13 @@ def test_a_stamp_within_the_tolerance_of_the_clock_is_taken() -> None:
     assert reason(asked(builder(*RIG), ahead, 2.95)) == "ok"
 
 
+def test_a_clock_that_begins_at_zero_as_a_simulators_does() -> None:
+    receiver = builder(*RIG)
+    assert reason(receiver.observe(0)) == "waiting_for_camera"
+    send(receiver, Message("wide", 0.0, 0.0), now_ns=1)  # far ahead of that clock
+    assert reason(receiver.observe(100_000_000)) == "stamp_in_future"
+
+
 def test_waiting_for_camera() -> None:
     result = asked(builder(*RIG), without("left"), 2.95)
     assert reason(result) == "waiting_for_camera"
@@ -289,3 +296,12 @@ def test_a_bag_played_with_old_stamps_is_stale_and_not_silent() -> None:
 def test_a_wrong_camera_name_says_which_there_are() -> None:
     with pytest.raises(Exception, match=r"'rear'.*wide, left"):
         builder(*RIG).add_frame("rear", ns(0), b"", "jpeg", now_ns=ns(0))
+
+
+def test_a_position_beyond_the_earth_is_bad_odometry() -> None:
+    far = np.array([1e17, 0.0, 0.0])
+    messages = [replace(m, pose=m.pose and replace(m.pose, position=far)) for m in GOOD]
+    seen = asked(builder(*RIG), messages, 2.95)
+    assert isinstance(seen, Skip)
+    assert seen.reason is SkipReason.BAD_ODOMETRY
+    assert "position is 1e+17 m from the origin" in str(seen.numbers)

@@ -210,3 +210,11 @@ def test_a_twist_in_the_world_frame_is_noticed_and_does_no_harm(heading: float) 
     mismatch = receiver.speed_mismatch()
     assert mismatch == pytest.approx(10 * np.sqrt(2) if heading else 0, abs=1e-6)
     np.testing.assert_allclose(ticks[-1].history_xyz[:, 0], np.arange(-15, 0.1), atol=1e-6)
+
+
+def test_a_navigation_text_that_would_keep_the_model_busy_is_refused_and_the_one_before_is_void() -> None:
+    receiver = builder("wide")
+    receiver.set_navigation("x" * 2000, ns(0))
+    assert receiver.navigation_age(ns(1)) == pytest.approx(1.0)
+    receiver.set_navigation("x" * 2001, ns(1))
+    assert receiver.navigation_age(ns(1)) is None

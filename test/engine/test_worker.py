@@ -135,6 +135,17 @@ def test_a_result_that_is_too_old_when_ready_is_dropped(start):
     assert outcome.skip.numbers["result_too_old"] == {"age_s": 2.0, "max_result_age": 1.0}
 
 
+def test_an_observation_that_has_grown_too_old_while_it_waited_is_not_started(start):
+    begun = []
+    worker, outcomes = start(NullEngine(before=begun.append), max_input_age=0.5)
+    worker.submit(observation(t0_ns=-SECOND), OPTIONS)
+    (outcome,) = outcomes.wait(1)
+    assert outcome.skip.numbers == {"camera_stale": {"age_when_started_s": 1.0, "max_input_age": 0.5}}
+    assert begun == []
+    worker.submit(observation(t0_ns=-SECOND // 4), OPTIONS)
+    assert outcomes.wait(2)[1].skip is None
+
+
 def test_a_tick_that_took_longer_than_the_deadline_is_dropped(start):
     worker, outcomes = start(NullEngine(delay=0.05), deadline=0.01)
     worker.submit(observation(), OPTIONS)

@@ -1,6 +1,9 @@
 """Bags are written whole or not at all, and read as far as they go."""
 
+import os
+import resource
 import shutil
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +174,37 @@ class TestWritingFails:
                 bag.write("/text", image(1), 2)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_full_disk_is_an_error_that_names_the_bag_and_leaves_the_earlier_one(tmp_path: Path, storage: str) -> None:
+    write_bag(tmp_path / "drive", storage, images=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # the n-th write fails, as on a full disk
+    try:
+        with pytest.raises(ConfigurationError, match=r"the bag .*drive can't be written: "):
+            rewrite_bag(tmp_path / "drive", storage, images=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["drive"]
+    assert BagReader(tmp_path / "drive").count(IMAGE) == 1
+
+
+def rewrite_bag(path: Path, storage: str, images: int) -> None:
+    with BagWriter(path, storage, overwrite=True) as bag:
+        for number in range(images):
+            bag.write(IMAGE, image(number), 100 * SECOND + number)
+
+
+@pytest.mark.parametrize("times", [(-1, 0), (0, 2**31 * SECOND)], ids=["received before 1970", "stamped after 2038"])
+def test_a_time_that_no_bag_can_hold_is_named(tmp_path: Path, times: tuple[int, int]) -> None:
+    def write() -> None:
+        with BagWriter(tmp_path / "drive") as bag:
+            bag.write(IMAGE, image(times[1]), times[0])
+
+    with pytest.raises(ConfigurationError, match=r"drive can't be written: .*; times in a bag go from 0 to 2038"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_storage_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="bag storage 'rosbag1', expected one of mcap, sqlite3"):
         BagWriter(tmp_path / "drive", "rosbag1")
@@ -302,6 +336,13 @@ class TestForeignTypes:
 
 
 class TestNoBagAtAll:
+    @pytest.mark.parametrize("name", ["x" * 300, "pipe.mcap", "loop"])
+    def test_what_is_neither_a_folder_nor_a_file(self, tmp_path: Path, name: str) -> None:
+        os.mkfifo(tmp_path / "pipe.mcap")
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(ConfigurationError, match=rf"bag.*{name}|{name}.*bag"):
+            BagReader(tmp_path / name)
+
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"there is no bag at .*drive: no such file or folder"):
             BagReader(tmp_path / "drive")
@@ -367,3 +408,19 @@ def write_foreign_bag(path: Path, definition: str) -> None:
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         topic = writer.add_connection("/ping", "vendor_msgs/msg/Ping", msgdef=definition, rihs01="RIHS01_0")
         writer.write(topic, 1, b"\x00\x01\x00\x00\x07\x00\x00\x00\x00\x00\x80\x3f")
+
+
+class TestBagsOfAnotherShape:
+    """SQLite lets any column hold any type."""
+
+    @pytest.mark.parametrize("change", ["data = 'text'", "timestamp = 'noon'", "data = 5"])
+    @pytest.mark.parametrize("few", [True, False], ids=["some", "all"])
+    def test_rows_of_wrong_types_are_left_out_with_a_warning(self, tmp_path: Path, change: str, few: bool) -> None:
+        bag = write_bag(tmp_path / "drive", "sqlite3", images=10)
+        with sqlite3.connect(storage_file(bag)) as connection:
+            connection.execute(f"UPDATE messages SET {change}" + (" WHERE id > 6" if few else ""))
+        with BagReader(bag) as reader:
+            read = list(reader.messages())
+            assert reader.warnings
+        assert all(isinstance(message.receive_ns, int) for message in read)
+        assert len(read) == (6 if few else 0)

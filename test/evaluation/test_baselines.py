@@ -4,13 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drives import circle, record, rig, straight, write_bag
+from drives import Motion, circle, record, rig, straight, write_bag
 
 from alpamayo_ros.core import metrics
 from alpamayo_ros.core.types import HORIZON
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.bag import BagReader
-from alpamayo_ros.evaluation.baselines import constant_velocity, stop
+from alpamayo_ros.evaluation.baselines import (
+    BASELINES,
+    constant_turn_rate_and_acceleration,
+    constant_velocity,
+    history_repeated,
+    stop,
+)
 from alpamayo_ros.evaluation.ground_truth import GroundTruth
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.replay import Replay
@@ -51,3 +57,33 @@ def test_it_leaves_a_circle_along_the_tangent(tmp_path: Path) -> None:
 def test_a_standing_vehicle_makes_stopping_right(tmp_path: Path) -> None:
     assert errors(tmp_path, straight(0.0), stop).max() == 0
     assert errors(tmp_path / "moving", straight(5.0), stop)[:, -1] == pytest.approx(32.0, abs=1e-3)
+
+
+def braking(speed: float, deceleration: float) -> Motion:
+    """Straight on from the fourth second, until it stands."""
+
+    def motion(t: float) -> tuple[float, float, float]:
+        braked = min(max(t - 4, 0.0), speed / deceleration)
+        return speed * (min(t, 4) + braked) - deceleration * braked**2 / 2, 0.0, 0.0
+
+    return motion
+
+
+def test_constant_turn_rate_and_acceleration_keeps_to_a_circle(tmp_path: Path) -> None:
+    assert errors(tmp_path, circle(10.0, 50.0), constant_turn_rate_and_acceleration).max() < 0.05
+
+
+def test_the_repeated_history_does_so_too(tmp_path: Path) -> None:
+    assert errors(tmp_path, circle(10.0, 50.0), history_repeated).max() < 0.02
+    assert errors(tmp_path / "straight", straight(7.0, heading=1.0), history_repeated).max() < 1e-3
+
+
+def test_braking_is_carried_on_to_a_stop_and_not_beyond(tmp_path: Path) -> None:
+    found = errors(tmp_path, braking(6.0, 2.0), constant_turn_rate_and_acceleration)
+    # the drive ends after 12 s: the last ticks with a full future are at 4.5 to 5.5 s, in the middle of the braking
+    assert found[-1].max() < 0.05
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_vehicle_that_stands_goes_nowhere(tmp_path: Path, name: str) -> None:
+    assert errors(tmp_path, straight(0.0), BASELINES[name]).max() < 1e-9

@@ -115,14 +115,18 @@ class TestPoses:
         assert "'imu', taken for 'base_link'" in warnings[0]
 
 
-def test_a_frame_is_found_again_by_its_stamp(tmp_path: Path) -> None:
+def test_frames_are_found_again_by_their_stamps(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / "bag", record(straight(1.0), 3), lambda message: 0.2)
     settings = rig(cameras__front_wide__time_offset=-0.05)
     with BagReader(bag) as reader:
         inputs = BagInputs(reader, settings)
         stamp_ns = START_NS + 2 * SECOND - 50_000_000
-        frame = inputs.frame("front_wide", stamp_ns, before_ns=START_NS + 3 * SECOND)
-        assert frame is not None
+        decided_ns = START_NS + 3 * SECOND
+        found = inputs.frames("front_wide", {stamp_ns: decided_ns, stamp_ns - SECOND: decided_ns, 17: decided_ns})
+        assert sorted(found) == [stamp_ns - SECOND, stamp_ns]
+        frame = found[stamp_ns]
         assert (frame.stamp_ns, frame.camera, frame.encoding) == (stamp_ns, 1, "jpeg")
         assert bytes(np.asarray(frame.data)) == JPEG
-        assert inputs.frame("front_wide", stamp_ns + 1, before_ns=START_NS + 3 * SECOND) is None
+        assert inputs.frames("front_wide", {}) == {}
+        long_before = START_NS - 20 * SECOND
+        assert inputs.frames("front_wide", {stamp_ns: long_before}) == {}

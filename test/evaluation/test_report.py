@@ -63,6 +63,30 @@ def test_signed_figures_have_their_bias_and_their_size() -> None:
     assert metrics["longitudinal"]["1.0"]["mean_absolute"] == pytest.approx(1.0)
 
 
+def test_the_model_is_set_against_each_baseline_tick_by_tick() -> None:
+    found = summarise(RECORDS)["against_baselines"]
+    for name in ("constant_velocity", "constant_turn_rate_and_acceleration", "history_repeated"):
+        # the null engine goes straight on too
+        assert found[name]["fde"]["6.4"] == pytest.approx({"n": 2, "blocks": 1, "mean": 0, "low": None, "high": None})
+    assert found["stop"]["fde"]["2.0"]["n"] == 3
+    assert found["stop"]["fde"]["2.0"]["mean"] == pytest.approx(8 / 3 - (18 + 14 + 20) / 3)
+    assert found["stop"]["min_ade"]["1"]["mean"] == pytest.approx(6.5 - 8 * 3.25)
+
+
+def test_kinds_of_driving_have_their_own_figures() -> None:
+    found = summarise(RECORDS)
+    assert {name: group["ticks"] for name, group in found["by_speed"].items()} == {"10-15": 3}
+    assert {name: group["ticks"] for name, group in found["by_manoeuvre"].items()} == {"straight": 2}
+    assert found["by_manoeuvre"]["straight"]["chosen"]["fde"]["6.4"]["mean"] == pytest.approx(12.8)
+
+
+def test_rates_count_what_is_known() -> None:
+    metrics = summarise(RECORDS)["metrics"]
+    assert metrics["chosen"]["miss_waymo"]["5.0"] == {"n": 2, "rate": 1.0}
+    assert metrics["within_bounds"]["all"] == {"n": 3, "rate": 1.0}
+    assert metrics["agreement"]["chose_best"] == {"n": 0, "rate": None}
+
+
 def test_timings_are_over_the_ticks_that_ran() -> None:
     found = summarise(RECORDS)["timings_ms"]
     assert found["engine_total"] == {"n": 3, "median": 3.0, "p99": 3.0}
@@ -84,7 +108,7 @@ def test_every_line_is_json_with_the_same_keys() -> None:
 
 
 def test_the_table_shows_the_model_beside_the_baselines() -> None:
-    lines = {line[:20].strip(): line[20:].split() for line in table(summarise(RECORDS)).splitlines()}
+    lines = {line[:36].strip(): line[36:].split() for line in table(summarise(RECORDS)).splitlines()}
     assert lines["chosen path"] == ["0.73", "1.40", "3.10", "5.10", "6.50", "100%"]
     assert lines["constant velocity"] == lines["chosen path"]
     assert lines["stop"][-1] == "100%"

@@ -12,6 +12,7 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import HORIZON
 from alpamayo_ros.engine.null_engine import INFO, NullEngine
 from alpamayo_ros.evaluation.bag import BagReader
+from alpamayo_ros.evaluation.ground_truth import GroundTruth
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.result_bag import ResultBag
@@ -80,6 +81,26 @@ def test_or_in_base_link_if_asked_for(tmp_path: Path) -> None:
     for _, path in found["path"]:
         assert path.header.frame_id == "base_link"
         assert xyz(path)[:, 0] == pytest.approx(10.0 * np.arange(1, HORIZON + 1) * 0.1, abs=0.02)
+
+
+def test_what_was_driven_lies_beside_it_in_the_odometrys_frame(tmp_path: Path) -> None:
+    settings = rig()
+    with BagReader(write_bag(tmp_path / "drive", record(circle(10.0, 30.0), 9))) as reader:
+        inputs = BagInputs(reader, settings)
+        truth = GroundTruth(inputs.recorded_poses())
+        ticks = [tick for tick in Replay(inputs, settings, NullEngine()) if tick.observation is not None]
+    with ResultBag(tmp_path / "results", settings, INFO) as bag:
+        for tick in ticks:
+            bag.write_driven(tick, truth.future(tick.observation.t0_ns))  # type: ignore[union-attr]
+    with BagReader(tmp_path / "results") as reader:
+        paths = [message.message for message in reader.messages(["/alpamayo/evaluation/driven_path"])]
+    assert len(paths[0].poses) == HORIZON
+    assert len(paths[-1].poses) < HORIZON  # the drive ends
+    for path in paths:
+        seconds = np.array([stamp(pose) - START_NS for pose in path.poses]) * 1e-9
+        angle = 10.0 * seconds / 30.0
+        circle_points = 30 * np.stack([np.sin(angle), 1 - np.cos(angle), 0 * angle], axis=-1)
+        assert xyz(path).reshape(-1, 3) == pytest.approx(circle_points, abs=0.01)
 
 
 def test_candidates_are_all_samples_and_say_which_was_chosen(tmp_path: Path) -> None:

@@ -93,6 +93,46 @@ def test_directions_have_signs() -> None:
     assert chosen["heading"]["2.0"] == pytest.approx(0.0)
 
 
+def test_a_miss_is_judged_by_speed_too() -> None:
+    # 0.9 m/s too fast is 2.7 m ahead after 3 s: missed at any speed; 0.9 m to the side after 3 s: at walking pace alone
+    assert figures(prediction(), future(speed=9.1))["chosen"]["miss_waymo"] == {
+        "1.0": None,
+        "2.0": None,
+        "3.0": True,
+        "5.0": True,
+        "6.4": True,
+    }
+    assert figures(prediction(), future(y=0.9))["chosen"]["miss_waymo"]["3.0"] is False
+    slow = observation(speed=1.0)
+    made = NullEngine().predict(slow, SamplingOptions(num_samples=1))
+    beside = score(slow, made, select(made), future(speed=1.0, y=0.9))
+    assert beside["chosen"]["miss_waymo"]["3.0"] is True
+
+
+def test_progress_is_the_way_made_beside_the_way_driven() -> None:
+    chosen = figures(prediction(), future(speed=8.0))["chosen"]
+    assert chosen["progress"]["difference"]["5.0"] == pytest.approx(10.0)
+    assert chosen["progress"]["share"]["5.0"] == pytest.approx(1.25)
+    assert figures(prediction(), future(speed=0.1))["chosen"]["progress"]["share"]["6.4"] is None
+
+
+def test_the_first_point_is_where_a_controller_starts() -> None:
+    assert figures(prediction(), future(speed=8.0))["chosen"]["first_point"] == pytest.approx(0.2)
+    assert figures(prediction(), future(steps=0))["chosen"]["first_point"] is None
+
+
+def test_agreement_says_whether_the_best_sample_was_chosen_and_what_it_cost() -> None:
+    made = prediction(6)
+    assert figures(made, future())["agreement"] == {"chose_best": True, "worse_by": 0.0}
+    backwards = replace(made, xyz=made.xyz[::-1])
+    found = figures(backwards, future())
+    assert found["agreement"]["chose_best"] is False
+    assert found["agreement"]["worse_by"] == pytest.approx(found["chosen"]["ade"]["6.4"])
+    assert figures(prediction(1), future())["agreement"] == {"chose_best": None, "worse_by": None}
+    assert figures(made, future(steps=20))["agreement"] == {"chose_best": None, "worse_by": None}
+    assert figures(made, future(), "mean")["agreement"]["chose_best"] is None
+
+
 class TestFinite:
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf")])
     def test_what_json_can_not_hold_becomes_none(self, value: float) -> None:

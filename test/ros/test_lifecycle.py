@@ -1,5 +1,7 @@
 """Transitions, in order and out of order, with engines that fail to load."""
 
+import weakref
+
 import pytest
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
@@ -67,8 +69,11 @@ def test_cleanup_closes_the_engine(live):
 
 
 @pytest.mark.parametrize("stage", ["load", "warm up"])
-def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reason_and_may_be_tried_again(live, stage):
-    faults = [EngineError("model.safetensors has no tensor expert.norm.weight")]
+@pytest.mark.parametrize("kind", [EngineError, MemoryError, SystemExit])
+def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reason_and_may_be_tried_again(
+    live, stage, kind
+):
+    faults = [kind("model.safetensors has no tensor expert.norm.weight")]
 
     class Failing(NullEngine):
         def warm_up(self):
@@ -103,3 +108,22 @@ def test_fifty_starts_and_stops_while_messages_arrive(live):
     driver.connect()
     t0 = driver.play()
     driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_what_an_engine_held_is_free_after_cleanup_also_where_it_referred_to_itself(live):
+    class Cyclic(NullEngine):
+        def __init__(self):
+            super().__init__()
+            self.itself = self
+
+    engines = []
+
+    def make_engine(settings):
+        engine = Cyclic()
+        engines.append(weakref.ref(engine))
+        return engine
+
+    node = live.node(make_engine=make_engine)
+    assert node.trigger_deactivate() == SUCCESS
+    assert node.trigger_cleanup() == SUCCESS
+    assert engines[0]() is None

@@ -8,6 +8,7 @@ import pytest
 from alpamayo_ros.srv import Ask
 from drives import decode_all
 from live import LATCHED, STEP_NS, VOLATILE, wait_until
+from rclpy.parameter import Parameter
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
@@ -41,8 +42,10 @@ def test_everything_of_one_tick_carries_its_t0(live):
     assert list(candidates.reasoning) == ["Keep the speed."] * 3
     assert driver.wait_for("reasoning_stamped", at_t0).text == driver.wait_for("reasoning").data == "Keep the speed."
     markers = driver.wait_for("markers", lambda array: any(at_t0(marker) for marker in array.markers)).markers
-    assert {marker.ns for marker in markers} == {"path", "candidates", "reasoning"}
-    assert all(marker.lifetime.sec > 0 and not marker.frame_locked for marker in markers)
+    drawn = [marker for marker in markers if marker.action == marker.ADD]
+    assert {marker.ns for marker in drawn} == {"path", "ribbon", "candidates", "reasoning"}
+    assert all(marker.lifetime.sec > 0 and not marker.frame_locked for marker in drawn)
+    assert [marker.ns for marker in markers if marker.action == marker.DELETE] == ["skip"]
     status = driver.wait_for("status", lambda status: status.ok and at_t0(status))
     assert status.cameras[0].name == "front_wide"
     assert status.cameras[0].used >= 4
@@ -58,7 +61,7 @@ def test_in_base_link_the_path_begins_at_the_vehicle_and_markers_move_with_it(li
     assert path.header.frame_id == "base_link"
     assert path.poses[0].pose.position.x == pytest.approx(1.0, abs=0.02)
     markers = driver.wait_for("markers", lambda array: any(stamp_ns(m.header.stamp) == t0 for m in array.markers))
-    assert all(marker.frame_locked for marker in markers.markers)
+    assert all(marker.frame_locked for marker in markers.markers if marker.action == marker.ADD)
 
 
 def test_a_child_frame_ahead_of_the_axle_is_moved_there(live):
@@ -80,6 +83,8 @@ def test_each_thing_that_is_missing_is_named(live):
     driver.wait_for_skip("waiting_for_odometry")
     empty = driver.wait_for("trajectory", lambda message: not message.points)
     assert empty.reason in ("waiting_for_camera", "waiting_for_odometry")
+    (said,) = driver.wait_for("markers", lambda array: array.markers[0].ns == "skip").markers
+    assert said.text == f"no path: {empty.reason}"
     driver.wait_for_skip("camera_stale")
 
 
@@ -195,9 +200,9 @@ def test_another_odometry_frame_is_a_reset(live):
     assert driver.wait_for("status", lambda status: status.epoch >= 1)
 
 
-def test_a_question_is_answered_about_the_newest_tick(live):
+def test_a_question_is_answered_about_the_newest_tick_at_standstill(live):
     live.node()
-    driver = live.driver()
+    driver = live.driver(speed=0.0)
     refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
     assert (refused.success, "no scene yet" in refused.message) == (False, True)
     t0 = driver.play()
@@ -205,6 +210,39 @@ def test_a_question_is_answered_about_the_newest_tick(live):
     response = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
     assert (response.success, stamp_ns(response.stamp)) == (True, t0)
     assert "no model" in response.answer
+    for question, why in ((" ", "it is empty"), ("x" * 10**6, "it has 1000000 characters, expected at most 2000")):
+        refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question=question))
+        assert (refused.success, refused.message) == (False, f"the question can't be asked: {why}")
+
+
+def test_a_question_while_moving_is_refused_until_the_parameter_allows_it(live):
+    node = live.node()
+    driver = live.driver(speed=10.0)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
+    assert not refused.success
+    assert "moves at 10.0 m/s" in refused.message
+    assert "ask.while_moving" in refused.message
+    assert node.set_parameters([Parameter("ask.while_moving", value=True)])[0].successful
+    assert live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?")).success
+
+
+def test_an_engine_beyond_its_deadline_is_said_while_it_still_runs(live):
+    gate = threading.Event()
+    live.node(make_engine=lambda _: NullEngine(before=lambda _: gate.wait(20)), **{"engine.deadline": 0.2})
+    driver = live.driver()
+    try:
+        driver.play()
+        status = driver.wait_for_skip("deadline_missed")
+        assert "still running" in status.detail
+        assert not status.ok
+        driver.wait_for("trajectory", lambda message: message.reason == "deadline_missed" and not message.points)
+        assert driver.wait_for_diagnostic("engine", "deadline_missed").level == b"\x02"
+    finally:
+        gate.set()
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
 
 
 def test_a_latched_navigation_text_and_a_volatile_one_both_arrive_once(live):

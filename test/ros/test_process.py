@@ -4,10 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+
+from alpamayo_ros.ros.process import shared_memory_fault
 
 ROOT = Path(__file__).parents[2]
 RIG = ROOT / "config" / "front_only.yaml"
@@ -56,7 +61,7 @@ def end(process, number):
     return process.returncode, rest, time.monotonic() - started
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -71,6 +76,42 @@ def test_a_signal_ends_it_in_order(ros_domain, number, arguments, said):
         output_until(process, said)
     time.sleep(0.5 if said else 4)
     code, rest, seconds = end(process, number)
+    assert (code, "Traceback" in rest) == (0, False), rest
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("transitions", [("configure",), ("configure", "activate", "deactivate")], ids="-".join)
+def test_a_signal_ends_it_in_order_when_it_is_inactive(ros_domain, live, number, transitions):
+    process = start("--params-file", str(RIG), "-p", "engine.kind:=null", "-p", "autostart:=false")
+    live.driver(connect=False)
+    for label in transitions:
+        request = ChangeState.Request(transition=Transition(label=label))
+        assert live.call(ChangeState, "/alpamayo/change_state", request, timeout=20.0).success
+    code, rest, seconds = end(process, number)
+    assert (code, "Traceback" in rest) == (0, False), rest
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order_while_images_rush_in(ros_domain, live, number):
+    process = start("--params-file", str(RIG), "-p", "engine.kind:=null")
+    driver = live.driver(topics={"front_wide": "/camera/image_raw/compressed"}, odometry="/alpamayo/input/odometry")
+    rushing = threading.Event()
+
+    def rush():
+        while not rushing.wait(0.002):
+            driver.send_frame(time.time_ns(), data=bytes(200_000))
+            driver.send_odometry(time.time_ns())
+
+    sender = threading.Thread(target=rush)
+    sender.start()
+    try:
+        driver.wait_for("status", lambda status: status.cameras and status.cameras[0].received > 20, timeout=20.0)
+        code, rest, seconds = end(process, number)
+    finally:
+        rushing.set()
+        sender.join()
     assert (code, "Traceback" in rest) == (0, False), rest
     assert seconds < 5
 
@@ -93,11 +134,26 @@ def test_a_signal_ends_it_within_five_seconds_although_the_engine_hangs(ros_doma
     ("arguments", "told"),
     [
         (("--params-file", "/nowhere/rig.yaml"), "/nowhere/rig.yaml"),
-        ((), "give at least cameras.<name>.topic"),
+        ((), "none was given for /alpamayo: start with --ros-args --params-file RIG.yaml"),
+        (("-p", "rate_hz:=5"), "give at least cameras.<name>.topic"),
+        (("--params-file", str(RIG), "-p", "rate_hz:=fast"), "rate_hz is 'fast': it must be a number from"),
+        (("--params-file", str(RIG), "-p", "sampling.num_samples:=1.5"), "sampling.num_samples is 1.5: it must be an"),
+        (("--params-file", str(RIG), "--", "--params-file"), "--params-file is no argument of this node"),
+        (("--nonsense",), "ROS knows no argument ['--nonsense']"),
         (("--params-file", str(RIG), "-p", "wait_timeout:=long"), "wait_timeout is 'long': it must be a number from"),
         (("--params-file", str(RIG), "-p", "engine.knid:=null"), "did you mean engine.kind?"),
     ],
-    ids=["no file", "no cameras", "wrong value", "unknown name"],
+    ids=[
+        "no file",
+        "nothing",
+        "no cameras",
+        "wrong type",
+        "no integer",
+        "not behind --ros-args",
+        "unknown argument",
+        "wrong value",
+        "unknown name",
+    ],
 )
 def test_wrong_arguments_are_one_error_and_exit_code_2(ros_domain, arguments, told):
     process = start(*arguments)
@@ -120,6 +176,59 @@ def test_a_parameter_file_that_is_wrong_is_one_error_and_exit_code_2(ros_domain,
     assert process.returncode == 2, said
     assert "error: " in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-p", "cameras.front_wide.topic:=a b"), "cameras.front_wide.topic is 'a b', which is no name of a topic"),
+        (("-r", "camera/image_raw/compressed:=/alpamayo/input/odometry"), "odometry.topic leads to /alpamayo/input/od"),
+    ],
+    ids=["no name", "remapped onto another"],
+)
+def test_topics_that_can_not_be_are_named_before_the_engine_is_loaded(ros_domain, arguments, told):
+    process = start("--params-file", str(RIG), "-p", "engine.checkpoint:=/nowhere", *arguments)
+    try:
+        assert told in output_until(process, "on_configure failed")
+    finally:
+        code, rest, _ = end(process, signal.SIGINT)
+    assert (code, "Traceback" in rest) == (0, False), rest
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_imports_is_no_traceback(tmp_path, number):
+    (tmp_path / "rclpy.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(number)})\ntime.sleep(20)\n")
+    command = [sys.executable, "-m", "alpamayo_ros.ros.node"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "\ninterrupted\n")
+
+
+def test_help_says_how_to_start_it():
+    ended = subprocess.run(
+        [sys.executable, "-m", "alpamayo_ros.ros.node", "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "--ros-args: --params-file RIG.yaml" in ended.stdout
+
+
+def test_a_domain_that_is_no_number_is_one_error_and_exit_code_2():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ROS_DOMAIN_ID": "abc"}
+    command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(RIG)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2, ended.stderr
+    assert "error: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_full_shared_memory_is_named_before_it_ends_the_process_by_a_bus_error():
+    assert os.statvfs("/proc").f_bavail == 0  # a file system without room
+    assert "/proc has 0 bytes left, expected at least 1048576" in shared_memory_fault("/proc")
+    assert shared_memory_fault("/nowhere") is None
 
 
 def test_a_checkpoint_that_is_not_there_leaves_the_node_alive_with_the_reason(ros_domain):

@@ -58,6 +58,10 @@ def test_a_clock_that_starts_late_is_taken_and_then_stopped_and_set_back(live):
         t0 = driver.play(start_ns=clock.now_ns)
         driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
         assert not any("time_jump" in status.skip_reasons for status in driver.received["status"])
+        driver.diagnostics.clear()
+        camera = driver.wait_for_diagnostic("camera front_wide", "ok")
+        age = {pair.key: pair.value for pair in camera.values}["age_s"]
+        assert abs(float(age)) < 30, "ages are by the node's clock, not the machine's"
 
         epoch = driver.received["status"][-1].epoch
         clock.set(START - 20 * SECOND)

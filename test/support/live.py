@@ -188,11 +188,11 @@ class Live:
             driver.connect()
         return driver
 
-    def call(self, kind: type, name: str, request: Any) -> Any:
+    def call(self, kind: type, name: str, request: Any, timeout: float = 5.0) -> Any:
         """A service's response."""
         driver = next(node for node, _ in self._running if isinstance(node, Driver))
         client = driver.create_client(kind, name)
-        assert client.wait_for_service(5.0), f"no service {name}"
+        assert client.wait_for_service(timeout), f"no service {name}"
         future = client.call_async(request)
         wait_until(future.done, f"an answer of {name}")
         return future.result()

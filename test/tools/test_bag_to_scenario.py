@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,25 @@ def test_a_recorded_drive(tmp_path: Path) -> None:
     assert len(made) == 36
     assert_same(printed, made, settings)
     assert [line["skip"] for line in printed if not line["ok"]] == skips
+
+
+def test_a_time_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bag_to_scenario.main([str(tmp_path), "--start", "nan"])
+    assert "argument --start: 'nan': expected a number" in capsys.readouterr().err
+    for duration in ("nan", "0"):
+        assert bag_to_scenario.main([str(tmp_path), "--duration", duration]) == 1
+        assert f"--duration {float(duration)}: expected more than 0 s" in capsys.readouterr().err
+
+
+def test_a_scenario_that_can_not_be_finished_leaves_the_one_that_was_there(tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / "drive", record(straight(9.0), 4))
+    (tmp_path / "drive.jsonl").write_text("precious")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))  # as a full disk
+    try:
+        assert bag_to_scenario.main([str(bag), "--out", str(tmp_path / "drive.jsonl")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drive", "drive.jsonl"]
+    assert (tmp_path / "drive.jsonl").read_text() == "precious"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import guarded, run_command
 
 PROGRAM = """
 import os, signal
@@ -47,3 +47,21 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_during_the_imports_is_no_traceback(tmp_path: Path, name: str, status: int) -> None:
+    slow = f"import os, signal, time\nos.kill(os.getpid(), signal.{name})\ntime.sleep(20)\n"
+    (tmp_path / "tqdm.py").write_text(slow)  # which make_bag imports
+    command = [sys.executable, "-m", "alpamayo_ros.tools.make_bag", "--help"]
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"
+    ended = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "\ninterrupted\n")
+
+
+def test_a_file_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> int:
+        raise OSError(28, "No space left on device", "results")
+
+    assert guarded(full, unusable=2) == 2
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device: 'results'\n"

@@ -103,13 +103,15 @@ class TestADriveAlongACircle:
         report, ticks = read(tmp_path / "out")
         first = next(number for number, tick in enumerate(ticks) if tick["skip"] is None)
         assert report["skips_before_first_path"] == first > 10
-        assert f"{first} of these before the first path: until then a tick is tried every 0.1 s" in capsys.readouterr().out
+        assert (
+            f"{first} of these before the first path: until then a tick is tried every 0.1 s" in capsys.readouterr().out
+        )
 
     def test_nothing_but_the_results_is_left(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         assert run(bag, rig, tmp_path / "results" / "out") == 0
         assert sorted(file.name for file in (tmp_path / "results").iterdir()) == ["out"]
         files = sorted(file.name for file in (tmp_path / "results" / "out").iterdir())
-        assert files == ["report.json", "result_bag", "tick.png", "ticks.jsonl"]
+        assert files == ["report.html", "report.json", "result_bag", "tick.png", "ticks.jsonl"]
 
     def test_the_same_seed_gives_the_same_ticks_in_whatever_process(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         lines = []
@@ -153,6 +155,16 @@ def test_a_bag_that_gives_no_path_still_gives_a_report_and_an_exit_code(
     assert "0 of" in said
 
 
+def test_a_limit_that_is_broken_is_a_status_of_its_own(
+    tmp_path: Path, rig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = write_bag(tmp_path / "drive", record(straight(9.0), 10))
+    assert run(bag, rig, tmp_path / "kept", "--fail-above", "minADE1=0.1", "--fail-above", "skipped=0.9") == 0
+    assert run(bag, rig, tmp_path / "broken", "--fail-above", "minADE1=0.1", "--fail-above", "skipped=0.01") == 3
+    assert "failed: skipped is" in capsys.readouterr().err
+    assert (tmp_path / "broken" / "report.html").exists()
+
+
 class TestWrongInput:
     @pytest.fixture
     def bag(self, tmp_path: Path) -> Path:
@@ -169,6 +181,12 @@ class TestWrongInput:
             (["--odometry-topic", "/odom"], "/odom"),
             (["-p", "rate"], "--parameter rate: expected NAME:=VALUE"),
             (["-p", "sync_tolerence:=0.1"], "did you mean sync_tolerance"),
+            (["-p", "rate_hz:=5"], "rate_hz:=5: give --stride"),
+            (["-p", "cameras.front_wide.topic:=odometry"], "/odometry is the topic of front_wide and of the odometry"),
+            (
+                ["-p", "cameras.rear_tele.topic:=camera/front_wide/image/compressed"],
+                "/camera/front_wide/image/compressed is the topic of front_wide and of rear_tele: each needs its own",
+            ),
         ],
     )
     def test_it_is_named_and_nothing_is_written(
@@ -228,24 +246,37 @@ class TestWrongInput:
         assert "damaged" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path, rig: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_after_a_signal_the_same_command_goes_on(
+    tmp_path: Path, rig: Path, capsys: pytest.CaptureFixture[str], number: int, status: int
+) -> None:
     bag = write_bag(tmp_path / "drive", record(straight(9.0), 60))
     results = tmp_path / "results"
-    command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", str(bag), "--config", str(rig)]
-    command += ["--out", str(results / "out"), "--stride", "0.1"]
+    arguments = [str(bag), "--config", str(rig), "--out", str(results / "out"), "--stride", "0.1"]
+    command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT
     ) as process:
         given_up = time.monotonic() + 60
-        while not list(results.glob(".out.*")) and time.monotonic() < given_up:
+        while len(list(results.glob(".out.unfinished/*.npz"))) < 5 and time.monotonic() < given_up:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "interrupted; nothing was written" in said.decode()
+    assert process.returncode == status
+    assert "the same command goes on from there" in said.decode()
     assert "Traceback" not in said.decode()
-    assert list(results.iterdir()) == []
+    assert [file.name for file in results.iterdir()] == [".out.unfinished"]
+    known = len(list(results.glob(".out.unfinished/*.npz")))
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert f"going on with an interrupted run: {known} ticks" in capsys.readouterr().err
+    assert [file.name for file in results.iterdir()] == ["out"]
+    assert run(bag, rig, tmp_path / "at_once", "--stride", "0.1") == 0
+    resumed, at_once = (
+        [{**tick, "timings_ms": None} for tick in read(out)[1]] for out in (results / "out", tmp_path / "at_once")
+    )
+    assert resumed == at_once
 
 
 class TestKitti:

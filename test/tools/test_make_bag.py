@@ -220,6 +220,9 @@ class TestMistakesAreNamed:
             ("times.txt", "0\n0.1\n0.05\n", "time 3 (0.050000 s) is not later than the one before (0.100000 s)"),
             ("times.txt", "0\nlater\n", "line 2: 'later' is not a time in seconds"),
             ("times.txt", "", "is empty"),
+            ("times.txt", "0\n1e10\n", "line 2: 1e10 s is beyond 2038"),
+            ("times.txt", "0\n1e999999999\n", "line 2: '1e999999999' is not a time"),
+            ("poses.txt", "1 0 0 0 0 1 0 0 0 0 1 1e308\n", "has a value beyond 1e+09"),
             ("poses.txt", "1 2 3\n", "line 1: 3 values, expected 12"),
             ("poses.txt", "1 0 0 0 0 1 0 0 0 0 1 0\n2 0 0 0 0 1 0 0 0 0 1 0\n", "pose 2 of 2 has no rotation"),
             ("poses.txt", "1 0 0 0 0 1 0 0 0 0 1 nan\n", "not finite"),
@@ -233,6 +236,19 @@ class TestMistakesAreNamed:
             recording.kitti(as_kitti(left_turn(recording.times))[:1])
         (recording.folder / file).write_text(text)
         assert message in self.refused(recording, capsys)
+
+    @pytest.mark.parametrize("argument", ["--latency=nan", "--latency=inf", "--start-stamp=nan", "--start-stamp=1e30"])
+    def test_a_number_that_is_no_time(self, recording: Recording, capsys: pytest.CaptureFixture, argument: str) -> None:
+        with pytest.raises(SystemExit) as ended:
+            recording.make(argument)
+        assert ended.value.code == 2
+        name, value = argument.split("=")
+        assert f"argument {name}: '{value}': expected a number from -" in capsys.readouterr().err
+
+    def test_a_byte_order_mark_is_no_part_of_the_first_number(self, recording: Recording) -> None:
+        times = recording.folder / "times.txt"
+        times.write_text("\ufeff" + times.read_text(), encoding="utf-8")
+        assert recording.make() == 0
 
     def test_a_damaged_image_leaves_no_bag(self, recording: Recording, capsys: pytest.CaptureFixture) -> None:
         image = recording.folder / "left" / "000007.jpg"

@@ -169,3 +169,14 @@ def test_mistakes_are_named(bag: Path, ros_domain: int, arguments: list[str], me
     assert process.returncode == 1
     assert errors.startswith("error: ")
     assert message in errors
+
+
+@pytest.mark.parametrize(
+    "kind", ["antigravity/msg/Comic", "os/msg/path", "nav_msgs/msg/nope", "nav_msgs/msg/__doc__", "../x/msg/Y", "a", ""]
+)
+def test_a_bags_types_import_nothing_but_messages(kind: str) -> None:
+    from alpamayo_ros.tools.play_bag import message_class
+
+    with pytest.raises(ImportError, match=r"no package of messages|has no message"):
+        message_class(kind)
+    assert "antigravity" not in sys.modules

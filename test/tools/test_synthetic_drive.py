@@ -63,3 +63,8 @@ def test_an_existing_bag_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture) 
     assert main(["--duration", "0.1", "--out", str(tmp_path / "bag")]) == 0
     assert main(["--duration", "0.1", "--out", str(tmp_path / "bag")]) == 1
     assert "error: " in capsys.readouterr().err
+
+
+def test_a_negative_seed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["--seed", "-1", "--out", str(tmp_path / "bag")]) == 1
+    assert capsys.readouterr().err == "error: --seed -1: expected at least 0\n"

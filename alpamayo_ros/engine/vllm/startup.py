@@ -28,6 +28,7 @@ TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four 
 REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
 TYPICAL_SAMPLES = 16
+LARGEST_BLOCK = 128  # tokens, of the KV cache; on a CPU
 GIB = 1 << 30
 WORKING_BYTES = 2 * GIB  # activations and graphs
 PACKAGE = __package__
@@ -55,6 +56,9 @@ class Sizes:
             cameras, samples: At most.
             kv_cache_gib: Of the KV cache on every rank; 0: what two ticks need.
             ranks: That share the heads.
+
+        Raises:
+            EngineError: a KV cache that can't hold the longest sequence.
         """
         image = config.images.max_pixels // config.images.factor**2
         frames = cameras * FRAMES_PER_CAMERA
@@ -65,6 +69,12 @@ class Sizes:
         per_token = 2 * text.num_hidden_layers * text.num_key_value_heads // ranks * text.head_dim * dtype.itemsize
         sequence = prompt + REASONING_TOKENS
         tokens = 2 * sequence + 2 * min(samples, TYPICAL_SAMPLES) * TYPICAL_REASONING
+        least = per_token * (sequence + LARGEST_BLOCK)
+        if kv_cache_gib and kv_cache_gib * GIB < least:
+            raise EngineError(
+                f"engine.kv_cache_memory is {kv_cache_gib:g} GiB; with {cameras} cameras the longest sequence has "
+                f"{sequence} tokens and needs {least / GIB:.3g}"
+            )
         return cls(
             frames=frames,
             sequence_tokens=sequence,

@@ -204,9 +204,8 @@ def test_keys_values_and_velocities_are_the_same(
     finally:
         del expert.run
     with torch.inference_mode():
-        reasoned = reference._reason(observation, options, reference._encode(observation, clock()), clock())
-        ends = [len(reasoned.prompt) + len(text.token_ids) for text in reasoned.texts]
-        prefix = reasoned.cache.prefix(ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
+        reasoned = reference._reason([reference._tick(observation, options, clock())], clock())
+        prefix = reasoned.cache.prefix(reasoned.ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
         field = reference._model.velocity(prefix, 1)
         expected = torch.stack([field(s, torch.full((1, 1, 1), 0.3)) for s in states])
     assert len(kept) == 1 + guided

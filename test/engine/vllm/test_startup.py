@@ -42,6 +42,12 @@ def test_sizes_follow_the_rig(checkpoint: Path) -> None:
     assert Sizes.of(config, torch.float32, 4, 6, 0.5, 1).kv_bytes == GIB // 2
 
 
+def test_a_cache_too_small_for_one_sequence_is_refused(checkpoint: Path) -> None:
+    config = ModelConfig.load(checkpoint)
+    with pytest.raises(EngineError, match=r"kv_cache_memory is 0.001 GiB; with 4 cameras .* tokens and needs 0.00366"):
+        Sizes.of(config, torch.float32, 4, 6, 0.001, 1)
+
+
 def test_ranks_have_to_divide_the_heads(checkpoint: Path) -> None:
     geometry = ModelConfig.load(checkpoint).expert
     check_ranks(geometry, 2)
@@ -99,24 +105,15 @@ def test_what_stays_is_out_of_the_garbage_collectors_way(engine: VllmEngine) -> 
 
 
 @pytest.mark.vllm
-def test_too_little_memory_says_what_to_lower(checkpoint: Path) -> None:
+def test_an_engine_that_could_not_start_or_was_closed_leaves_the_process_free_for_another(checkpoint: Path) -> None:
     """In a process of its own, as everything that has an engine of its own."""
-    assert "engine.kv_cache_memory, which is 100000.00 GiB" in run(
+    said = run(
         f"""
-        from alpamayo_ros.core.types import EngineError
+        from alpamayo_ros.core.types import EngineError, SamplingOptions
         try:
             VllmEngine.load({str(checkpoint)!r}, dtype="float32", kv_cache_memory=100000.0)
         except EngineError as error:
             print(error)
-        """
-    )
-
-
-@pytest.mark.vllm
-def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) -> None:
-    said = run(
-        f"""
-        from alpamayo_ros.core.types import EngineError, SamplingOptions
         for _ in range(2):
             engine = VllmEngine.load({str(checkpoint)!r}, dtype="float32", max_samples=1, max_cameras=2)
             print(engine.predict(drive(), SamplingOptions(max_reasoning_tokens=2)).finish_reasons)
@@ -133,6 +130,8 @@ def test_closing_is_final_and_frees_the_process_for_another(checkpoint: Path) ->
                 print(error)
         """
     )
+    assert "there is too little memory for vLLM" in said
+    assert "lower engine.kv_cache_memory, which is 100000.00 GiB" in said
     assert said.count("('length',)") == 2
     assert said.count("the engine is closed") == 3
 

@@ -1,0 +1,138 @@
+"""An evaluation as one page that needs nothing but a browser: no network, no script, every picture inside."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from alpamayo_ros.core.comfort import BOUNDS
+from alpamayo_ros.core.metrics import MISS_DISTANCE
+from alpamayo_ros.evaluation import charts
+from alpamayo_ros.evaluation.bootstrap import MIN_BLOCKS
+from alpamayo_ros.evaluation.picture import printable
+from alpamayo_ros.evaluation.scores import STEPS
+
+Records = Sequence[Mapping[str, Any]]
+
+TEMPLATE = "report.html.j2"
+UNKNOWN, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+COMFORT_UNITS = {
+    "max_acceleration": "m/s²",
+    "min_acceleration": "m/s²",
+    "lateral_acceleration": "m/s²",
+    "jerk": "m/s³",
+    "jerk_of_magnitude": "m/s³",
+    "yaw_rate": "rad/s",
+    "yaw_acceleration": "rad/s²",
+}
+
+
+@dataclass(frozen=True)
+class ShownTick:
+    """One of the worst ticks, as the page shows it."""
+
+    record: Mapping[str, Any]
+    seconds: float  # after the start of the recording
+    horizon: str  # s, of the error
+    error: float  # ADE in m
+    jpeg: bytes
+
+
+def write_html(path: Path, report: Mapping[str, Any], records: Records, worst: Sequence[ShownTick]) -> None:
+    """Write the page.
+
+    Args:
+        path: of the file.
+        report: as in report.json.
+        records: the lines of ticks.jsonl.
+        worst: ticks to show, the worst first.
+    """
+    environment = Environment(
+        loader=PackageLoader("alpamayo_ros.evaluation"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {each.__name__: each for each in (words, number, percent, interval, known, jpeg, printable)}
+    page = environment.get_template(TEMPLATE).render(
+        report=report,
+        worst=worst,
+        charts=_charts(report, records),
+        horizons=list(STEPS),
+        miss_distance=MISS_DISTANCE,
+        min_blocks=MIN_BLOCKS,
+        bounds=_bounds(),
+        comfort_units=COMFORT_UNITS,
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def words(name: str) -> str:
+    """A key as a person would write it."""
+    return name.replace("_", " ")
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A figure, or a dash where it isn't known."""
+    return UNKNOWN if value is None else f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def percent(value: float | None) -> str:
+    """A share in percent, or a dash."""
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def interval(found: Mapping[str, Any]) -> str:
+    """A mean with its interval, where there is one."""
+    if found["mean"] is None:
+        return UNKNOWN
+    mean = ("+" if found["mean"] > 0 else "") + number(found["mean"])
+    return mean if found["low"] is None else f"{mean} [{number(found['low'])}, {number(found['high'])}]"
+
+
+def known(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The keys of figures that some tick knows."""
+    return [key for key, figure in figures.items() if figure["n"]]
+
+
+def jpeg(data: bytes) -> str:
+    """A picture as a URL that holds it."""
+    return "data:image/jpeg;base64," + base64.b64encode(data).decode()
+
+
+def _bounds() -> dict[str, str]:
+    """Each of nuPlan's bounds as text."""
+    return {
+        name: f"≥ {number(low)}" if high == float("inf") else f"≤ {number(high)}"
+        for name, (low, high) in BOUNDS.items()
+    }
+
+
+def _charts(report: Mapping[str, Any], records: Records) -> list[dict[str, str]]:
+    """The charts that can be drawn of what is known: title, what it shows in words, and a URL that holds the SVG."""
+    ok, scored = report["ticks"]["ok"] > 0, bool(report["metrics"])
+    wanted: list[tuple[bool, str, str, Callable[[], str]]] = [
+        (scored, "Error against horizon", "half", lambda: charts.error_by_horizon(report)),
+        (scored, "Error against speed", "half", lambda: charts.error_by_speed(records)),
+        (ok, "Map of the drive", "half", lambda: charts.drive_map(records)),
+        (ok, "Latency", "half", lambda: charts.latencies(records)),
+        (
+            bool(records),
+            "Skipped ticks over time",
+            "whole",
+            lambda: charts.skips_over_time(records, report["bag"]["start_ns"]),
+        ),
+    ]
+    return [
+        {"title": title, "width": width, "url": _svg_url(draw())} for possible, title, width, draw in wanted if possible
+    ]
+
+
+def _svg_url(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

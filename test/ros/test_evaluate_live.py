@@ -1,0 +1,59 @@
+"""`evaluate_live` beside a node that drives."""
+
+import json
+import threading
+
+import pytest
+import yaml
+from live import FRONT, wait_until
+
+from alpamayo_ros.tools.evaluate_live import build_parser, evaluate, main
+
+
+@pytest.fixture
+def rig(tmp_path):
+    file = tmp_path / "rig.yaml"
+    file.write_text(yaml.safe_dump({"/**": {"ros__parameters": {**FRONT, "engine.kind": "null"}}}))
+    return file
+
+
+def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
+    live.node(selection="first")
+    driver = live.driver(speed=10.0)
+    options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out")])
+    stop, codes = threading.Event(), []
+    listening = threading.Thread(target=lambda: codes.append(evaluate(options, stop, live.context)))
+    listening.start()
+    try:
+        heard = lambda: driver.odometry.get_subscription_count() == 2  # noqa: E731  the node and the evaluation
+        wait_until(heard, "the evaluation to listen", timeout=20.0)
+        wait_until(lambda: driver.count_subscribers("/alpamayo/output/candidates") == 2, "its other subscriptions")
+        driver.play(seconds=12.0)
+        driver.wait_for("path")
+    finally:
+        stop.set()
+        listening.join(20)
+    assert codes == [0]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    ticks = [json.loads(line) for line in (tmp_path / "out" / "ticks.jsonl").read_text().splitlines()]
+    scored = [tick for tick in ticks if tick["skip"] is None]
+    assert len(scored) == report["ticks"]["ok"] > 3
+    ade = report["metrics"]["chosen"]["ade"]["1.0"]
+    assert ade["n"] > 3
+    assert ade["mean"] < 0.02  # straight on, as the null engine predicts
+    assert report["live"]["age_at_publication_s"]["n"] >= len(scored)
+    assert report["live"]["ticks_published"] >= len(scored) - 1
+    assert report["timings_ms"]["predict"]["n"] == len(scored)
+
+
+def test_a_place_that_is_taken_is_refused(tmp_path, rig, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").touch()
+    assert main(["--config", str(rig), "--out", str(tmp_path / "out")]) == 1
+    assert "holds no evaluation" in capsys.readouterr().err
+
+
+def test_nothing_heard_is_said_and_no_success(live, tmp_path, rig, capsys):
+    options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out"), "--duration", "0.3"])
+    assert evaluate(options, threading.Event(), live.context) == 1
+    assert "0 paths were scored" in capsys.readouterr().out

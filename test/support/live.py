@@ -12,7 +12,6 @@ import numpy as np
 from alpamayo_ros.msg import InferenceStatus, Reasoning, Trajectory, TrajectoryCandidates
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from nav_msgs.msg import Odometry, Path
-from rcl_interfaces.msg import Log
 from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -91,8 +90,6 @@ class Driver(Node):
         for name, kind in OUTPUTS.items():
             self.create_subscription(kind, f"/alpamayo/output/{name}", self.received[name].append, 100)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
-        self.log: list[Log] = []
-        self.create_subscription(Log, "/rosout", self.log.append, 100)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         self.diagnostics.update({status.name: status for status in message.status})

@@ -64,6 +64,6 @@ def load_yaml(text: str) -> Any:
         yaml.YAMLError: it can't be read; says where and why.
     """
     try:
-        return yaml.load(text, _Loader)
+        return _Loader(text).get_single_data()
     except RecursionError:
         raise yaml.YAMLError("its values are nested too deeply") from None

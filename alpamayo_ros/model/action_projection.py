@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.fields import read_fields
+from alpamayo_ros.model.pointwise import norm
 
 ACTION_DIMENSIONS = 2  # acceleration and curvature
 
@@ -60,9 +61,7 @@ class RootMeanSquareNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise over the last dimension."""
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return wide.to(x.dtype) * self.weight
+        return norm(x, self.weight, self.eps)
 
 
 class WaypointEncoder(nn.Module):

@@ -18,6 +18,7 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.action_projection import RootMeanSquareNorm
 from alpamayo_ros.model.geometry import DecoderGeometry
 from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.pointwise import PLAIN, Pointwise
 
 
 class Context(Protocol):
@@ -34,6 +35,10 @@ class Context(Protocol):
     @property
     def sines(self) -> Tensor:
         """Likewise."""
+
+    @property
+    def pointwise(self) -> Pointwise:
+        """What is computed between the matrix products."""
 
     def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Let action tokens attend to their prefix's layer `index` and to those of their own sample.
@@ -59,6 +64,7 @@ class ExpertContext:
     cosines: Tensor  # [B, N, head_dim]
     sines: Tensor
     mask: Tensor | None  # [B, 1, groups G N, L + G N] bool, True is read; None: everything
+    pointwise: Pointwise = PLAIN
 
     def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Context`. The room after the prefix is overwritten."""
@@ -141,8 +147,10 @@ class ExpertLayer(nn.Module):
 
     def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size]; `index` is the layer whose prefix is read."""
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), context, index)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+        do, first, second = context.pointwise, self.input_layernorm, self.post_attention_layernorm
+        attended = self.self_attn(do.norm(hidden, first.weight, first.eps), context, index)
+        hidden, normed = do.add_and_norm(hidden, attended, second.weight, second.eps)
+        return hidden + self.mlp(normed, do)
 
 
 class ExpertAttention(nn.Module):
@@ -164,8 +172,9 @@ class ExpertAttention(nn.Module):
     def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size] to the same."""
         shape = (len(context.cosines), context.samples, hidden.shape[1], -1, self.head_dim)
-        query = rotate(self.q_norm(self.q_proj(hidden).view(shape)), context)
-        key = rotate(self.k_norm(self.k_proj(hidden).view(shape)), context)
+        turn, angles = context.pointwise.norm_and_rotate, (context.cosines, context.sines)
+        query = turn(self.q_proj(hidden).view(shape), self.q_norm.weight, self.q_norm.eps, *angles)
+        key = turn(self.k_proj(hidden).view(shape), self.k_norm.weight, self.k_norm.eps, *angles)
         value = self.v_proj(hidden).view(shape)
         mixed = context.attend(index, query, key, value)
         return self.o_proj(mixed.reshape(*hidden.shape[:2], self.heads * self.head_dim))
@@ -180,9 +189,9 @@ class GatedMLP(nn.Module):
         self.up_proj = nn.Linear(size, inner, bias=False)
         self.down_proj = nn.Linear(inner, size, bias=False)
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, pointwise: Pointwise = PLAIN) -> Tensor:
         """[..., size] to the same."""
-        return self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        return self.down_proj(pointwise.gated(self.gate_proj(hidden), self.up_proj(hidden)))
 
 
 def rotary_angles(
@@ -195,10 +204,3 @@ def rotary_angles(
     angle = position[..., None] * (1.0 / geometry.rope_theta**exponent)
     angle = torch.cat((angle, angle), -1)
     return angle.cos().to(dtype), angle.sin().to(dtype)
-
-
-def rotate(states: Tensor, context: Context) -> Tensor:
-    """Rotary embedding of [B, G, N, heads, head_dim]: the halves of a head turn as pairs."""
-    cosines, sines = context.cosines[:, None, :, None], context.sines[:, None, :, None]
-    first, second = states.chunk(2, -1)
-    return states * cosines + torch.cat((-second, first), -1) * sines

@@ -17,7 +17,7 @@ needs_kitti = pytest.mark.skipif(not KITTI.is_dir(), reason="the recorded KITTI 
 
 @needs_kitti
 @pytest.mark.timeout(280)
-def test_a_recorded_drive_gives_the_same_paths_live_and_offline(tmp_path: Path) -> None:
+def test_a_recorded_drive_gives_the_same_paths_live_and_offline(tmp_path: Path, ros_domain: int) -> None:
     bag, checkpoint, report = tmp_path / "kitti06", tmp_path / "tiny", tmp_path / "report"
     cameras = [f"front_wide={KITTI / 'image_l'}", f"front_tele={KITTI / 'image_r'}"]
     recording = ["--times", KITTI / "times.txt", "--poses", KITTI / "poses_full_06.txt", "--pose-format", "kitti"]

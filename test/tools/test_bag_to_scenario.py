@@ -173,7 +173,10 @@ def test_a_recorded_drive(tmp_path: Path) -> None:
     made, skips = replayed(bag, settings)
     assert len(made) == 36
     assert_same(printed, made, settings)
-    assert [line["skip"] for line in printed if not line["ok"]] == skips
+    # a scenario goes on to the bag's end, where the poses are that only the truth is for; the evaluator doesn't
+    after = [line["skip"] for line in printed if not line["ok"]][len(skips) :]
+    assert [line["skip"] for line in printed if not line["ok"]][: len(skips)] == skips
+    assert set(after) == {"camera_stale"}
 
 
 def test_a_time_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

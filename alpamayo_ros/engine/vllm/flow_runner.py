@@ -15,6 +15,7 @@ from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
 from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
+from alpamayo_ros.model.pointwise import PLAIN, compiled
 
 
 def uses_flash_attention(layers: list[LayerCache]) -> bool:
@@ -46,12 +47,14 @@ class FlowRunner:
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
         self._attention = (attend_to_prefix, attend_to_own)
+        self._pointwise = PLAIN
         if uses_flash_attention(layers):
             from alpamayo_ros.engine.vllm.flash_attention import FlashAttention
 
             head_dim = network.expert.geometry.head_dim
             flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, head_dim, device)
             self._attention = (flash.attend_to_prefix, flash.attend_to_own)
+            self._pointwise = compiled()
         self._graph: torch.cuda.CUDAGraph | None = None
         self._actions: Tensor | None = None  # what the graph writes
 
@@ -114,7 +117,9 @@ class FlowRunner:
         geometry = self._network.expert.geometry
         dtype = self._network.action_out_proj.weight.dtype
         cosines, sines = rotary_angles(self._prefixes.first_positions, self._tokens, geometry, dtype)
-        context = PagedContext(self._prefixes, self._layers, self._shape.samples, cosines, sines, *self._attention)
+        context = PagedContext(
+            self._prefixes, self._layers, self._shape.samples, cosines, sines, *self._attention, self._pointwise
+        )
         velocity = action_velocity(self._network, context)
         if not self._shape.guided:
             return velocity

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.engine.vllm.kv_layout import LayerCache
+from alpamayo_ros.model.pointwise import PLAIN, Pointwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,7 @@ class PagedContext:
     sines: Tensor
     attend_to_prefix: AttendToPrefix
     attend_to_own: AttendToOwn
+    pointwise: Pointwise = PLAIN
 
     def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Context`: [R, G, N, heads, dim] in and out."""
@@ -57,9 +59,10 @@ class PagedContext:
         prefix, prefix_weight = self.attend_to_prefix(query.flatten(1, 2), self.layers[index], self.prefixes)
         own, own_weight = self.attend_to_own(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
         shape = (rows, samples, *query.shape[2:4])
-        share = torch.sigmoid(prefix_weight.view(shape) - own_weight.view(shape))[..., None]
-        prefix, own = prefix.view(query.shape).float(), own.view(query.shape).float()
-        return torch.lerp(own, prefix, share).to(query.dtype)
+        mixed = self.pointwise.merged(
+            prefix.view(query.shape), prefix_weight.view(shape), own.view(query.shape), own_weight.view(shape)
+        )
+        return mixed.to(query.dtype)
 
 
 def attend_to_own(query: Tensor, key: Tensor, value: Tensor) -> Partial:

@@ -198,7 +198,7 @@ def test_a_parameter_file_that_is_wrong_is_one_error_and_exit_code_2(ros_domain,
     ("arguments", "told"),
     [
         (("-p", "cameras.front_wide.topic:=a b"), "cameras.front_wide.topic is 'a b', which is no name of a topic"),
-        (("-r", "camera/image_raw/compressed:=/alpamayo/input/odometry"), "odometry.topic leads to /alpamayo/input/od"),
+        (("-r", "camera/image_raw/compressed:=/odometry"), "odometry.topic leads to /odometry"),
     ],
     ids=["no name", "remapped onto another"],
 )

@@ -124,7 +124,7 @@ def test_the_first_point_is_where_a_controller_starts() -> None:
 def test_agreement_says_whether_the_best_sample_was_chosen_and_what_it_cost() -> None:
     made = prediction(6)
     assert figures(made, future())["agreement"] == {"chose_best": True, "worse_by": 0.0}
-    backwards = replace(made, xyz=made.xyz[::-1])
+    turned = replace(made, xyz=np.roll(made.xyz, -1, axis=0))
     found = figures(turned, future())
     assert found["agreement"]["chose_best"] is False
     assert found["agreement"]["worse_by"] == pytest.approx(found["chosen"]["ade"]["6.4"])

@@ -25,7 +25,7 @@ def main() -> None:
         if after != before:
             path.write_text(after)
             changed += 1
-    print(f"relocated {changed} CMake files to {python_include}")
+    print(f"adapted {changed} CMake files of the ROS packages in {Path(sys.prefix).name} to its Python")
 
 
 if __name__ == "__main__":

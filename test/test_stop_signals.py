@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,3 +29,9 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
     program = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + PROGRAM.replace("wait(20)", "wait(0.5)")
     command = [sys.executable, "-c", program, str(int(signal.SIGHUP))]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60, check=False).returncode == 1
+
+
+def test_no_handler_in_the_package_sets_an_event_itself() -> None:
+    sources = (ROOT / "alpamayo_ros").rglob("*.py")
+    found = [path.name for path in sources if re.search(r"signal\.signal\(.*\.set\(\)", path.read_text())]
+    assert found == []

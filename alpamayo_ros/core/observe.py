@@ -145,6 +145,11 @@ class ObservationBuilder:
         self._notice(now_ns)
         self._navigation.set(text, now_ns)
 
+    def clock_began(self, now_ns: int) -> None:
+        """The node's clock has begun, at `now_ns`: forget what came without a time, raise the epoch."""
+        self._now_ns = now_ns
+        self._flush(RESET, now_ns)
+
     def clock_jumped(self, now_ns: int) -> None:
         """The node's clock itself has jumped, to `now_ns`: forget all inputs, raise the epoch."""
         before_ns, self._now_ns = self._now_ns, now_ns

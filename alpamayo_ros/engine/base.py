@@ -41,6 +41,11 @@ class EngineInfo:
     max_tokens: int  # prompt and reasoning together
     checkpoint_hash: str = ""  # sha256 over the weight files' headers and sizes; "" when there is none
 
+    def describe(self) -> str:
+        """One line for logs."""
+        size = f"{self.parameters / 1e6:,.1f} million parameters" if self.parameters else "no parameters"
+        return f"{self.engine} engine with {self.model} ({self.model_type}, {size}, {self.dtype}) on {self.device}"
+
 
 @runtime_checkable
 class Engine(Protocol):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 import torch
 
 from alpamayo_ros.core.types import EngineError
+
+logger = logging.getLogger(__name__)
+
+TINY = 100_000_000  # parameters; the threads of a smaller model wait for each other longer than they compute
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -43,3 +50,14 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in DTYPES:
         raise EngineError(f"dtype is {name!r}; it has to be auto or one of {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def limit_threads(device: torch.device, parameters: int) -> None:
+    """Let torch compute with one thread from now on, in this whole process, for a tiny model on a CPU.
+
+    On a machine with other work a second thread makes it many times slower. OMP_NUM_THREADS, where it is set, decides
+    instead.
+    """
+    if device.type == "cpu" and parameters < TINY and "OMP_NUM_THREADS" not in os.environ:
+        logger.info("one thread for a model of %.1f million parameters", parameters / 1e6)
+        torch.set_num_threads(1)

@@ -30,6 +30,9 @@ INFO = EngineInfo(
 class NullEngine:
     """Arcs at the speed of the last history step: sample 0 goes straight, the others fan out by constant curvature.
 
+    The fan is as wide to the left as to the right, so that its medoid goes straight too: of an even number the last
+    sample is straight as well.
+
     Args:
         delay: s that every prediction takes at least.
         before: called at the start of every prediction; what it raises is what the engine raises.
@@ -56,6 +59,8 @@ class NullEngine:
         speed = float(observation.history_xyz[-1, 0] - observation.history_xyz[-2, 0]) / DT
         samples = np.arange(options.num_samples)
         curvature = CURVATURE_STEP * ((samples + 1) // 2) * np.where(samples % 2, 1.0, -1.0)
+        if options.num_samples % 2 == 0:
+            curvature[-1] = 0.0
         xyz, rotation = _arcs(speed, curvature)
         text = options.given_reasoning if options.reasoning == "given" else "Keep the speed."
         return Prediction(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class TickRecorder:
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
         self._settings = settings
+        self._written_settings = _with_whole_paths(settings)
         self._info = engine.info
         # to be used in its place
         self.engine: Engine = _Recorded(engine, self) if settings.recorder.ticks else engine
@@ -101,7 +103,7 @@ class TickRecorder:
             if problem:
                 result.set_exception(ConfigurationError(problem))
                 return result
-            content = TickFile(why, self._settings.flat(), self._info, tuple(self._ticks))
+            content = TickFile(why, self._written_settings, self._info, tuple(self._ticks))
             self._writer = threading.Thread(target=self._write, args=(content, result), name="recorder", daemon=True)
             self._writer.start()
         return result
@@ -156,7 +158,8 @@ class TickRecorder:
             logger.warning("%d ticks could not be saved: %s", len(content.ticks), error)
             result.set_exception(error)
         else:
-            logger.warning("%d ticks saved to %s (%s)", len(content.ticks), path, content.why)
+            level = logging.INFO if content.why == SAVED_ON_REQUEST else logging.WARNING
+            logger.log(level, "%d ticks saved to %s (%s)", len(content.ticks), path, content.why)
             result.set_result(path)
 
 
@@ -199,6 +202,15 @@ class _Recorded:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def _with_whole_paths(settings: Settings) -> dict[str, Any]:
+    """The parameters, with folders given from where the node was started named so that they are found from anywhere."""
+    values = settings.flat()
+    for name in ("engine.checkpoint", "engine.base_model"):
+        if values[name] and Path(values[name]).is_dir():  # or else it is a Hugging Face name
+            values[name] = str(Path(values[name]).resolve())
+    return values
 
 
 def _frames(observation: Observation) -> list[Frame]:

@@ -21,7 +21,7 @@ from alpamayo_ros.core.types import (
 )
 from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
-from alpamayo_ros.engine.device import resolve_device, resolve_dtype
+from alpamayo_ros.engine.device import limit_threads, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.guidance import read_without_route
@@ -90,6 +90,7 @@ class TransformersEngine:
             model = AlpamayoModel.load(config, device, dtype, wanted.bf16_constants)
         except torch.OutOfMemoryError as error:
             raise EngineError(f"{checkpoint} doesn't fit into the memory of {device}: {error}") from error
+        limit_threads(device, model.parameters)
         return cls(model, checkpoint, wanted.max_samples, wanted.max_cameras)
 
     def warm_up(self) -> None:

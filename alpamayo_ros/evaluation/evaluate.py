@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
-from tqdm import tqdm
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
@@ -29,6 +29,7 @@ from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
+from alpamayo_ros.progress import progress
 from alpamayo_ros.sensors.camera_model import CameraModel
 
 TICKS, PICTURE, RESULT_BAG, PAGE = "ticks.jsonl", "tick.png", "result_bag", "report.html"
@@ -143,10 +144,7 @@ def _with_progress(replay: Replay, job: Job) -> Iterator[Tick]:
     """The replay's ticks, with a bar of the bag's seconds."""
     start_ns, duration = job.bag.start_ns, max(job.bag.duration, 1e-9)
     form = "{desc} {percentage:3.0f}% |{bar}| {n:.1f}/{total:.1f} s of the bag [{elapsed}, {remaining} left{postfix}]"
-    seldom = 0.1 if sys.stderr.isatty() else 10.0  # s between updates: a log wants few
-    with tqdm(
-        total=duration, desc="evaluating", bar_format=form, mininterval=seldom, disable=not job.show_progress
-    ) as bar:
+    with progress(total=duration, desc="evaluating", bar_format=form, disable=not job.show_progress) as bar:
         skipped = 0
         for number, tick in enumerate(replay, start=1):
             skipped += tick.skip is not None
@@ -229,6 +227,7 @@ def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *,
         "notes": notes(info),
         "trained": info.trained,
         **summarise(records),
+        "skips_before_first_path": sum(1 for _ in takewhile(lambda record: record["skip"] is not None, records)),
         "skips_after_last_image": replay.after_last_image,
         "why_no_tick": None if nothing is None else {"reason": nothing.reason.value, "numbers": nothing.numbers},
         "bag": {

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.evaluate import TICKS
 from alpamayo_ros.evaluation.output_folder import REPORT, is_evaluation
 from alpamayo_ros.evaluation.report import OPEN_LOOP, summarise
+from alpamayo_ros.progress import progress
 
 FORMAT = "alpamayo_ros evaluations 1"  # summary.json's "format": what marks a folder as ours
 SUMMARY = "summary.json"
@@ -74,7 +73,7 @@ def run_all(wanted: Sequence[BagTask], jobs: int) -> list[BagResult]:
     results: dict[str, BagResult] = {}
     threads = max(1, (os.cpu_count() or 1) // min(jobs, max(len(wanted), 1)))
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}  # else every process takes all cores
-    with tqdm(total=len(wanted), desc="bags", unit="bag", disable=not wanted) as bar:
+    with progress(total=len(wanted), desc="evaluating", unit=" bags", disable=not wanted) as bar:
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:

@@ -15,14 +15,17 @@ STOPPED_AFTER = 2.0  # s of steady time
 
 
 class ClockWatch:
-    """Calls `jumped` when the node's time has jumped by more than 1 s, in simulated time or not.
+    """Calls `jumped` with the seconds when the node's time has jumped by more than 1 s, in simulated time or not.
+
+    The first /clock is no jump: there was no time before. It calls `began` with the time.
 
     ROS reports jumps of simulated time alone, so system time is compared with steady time by `check`, which is to be
     called about once a second, and may be called at any time.
     """
 
-    def __init__(self, node: Node, jumped: Callable[[float], None]) -> None:
+    def __init__(self, node: Node, began: Callable[[float], None], jumped: Callable[[float], None]) -> None:
         self.jumps = 0
+        self._began = began
         self._clock = cast(ROSClock, node.get_clock())
         self._jumped = jumped
         self._now_ns = self._moved_at_ns = self._clock.now().nanoseconds
@@ -60,7 +63,9 @@ class ClockWatch:
 
     def _on_jump(self, jump: TimeJump) -> None:
         self._now_ns, self._steady = self._clock.now().nanoseconds, time.monotonic()
-        if jump.clock_change in (ClockChange.ROS_TIME_NO_CHANGE, ClockChange.SYSTEM_TIME_NO_CHANGE):
+        if jump.clock_change == ClockChange.ROS_TIME_NO_CHANGE and jump.delta.nanoseconds == self._now_ns:
+            self._began(self._now_ns * 1e-9)
+        elif jump.clock_change in (ClockChange.ROS_TIME_NO_CHANGE, ClockChange.SYSTEM_TIME_NO_CHANGE):
             self._report(jump.delta.nanoseconds * 1e-9)
         else:
             self._report(0.0)

@@ -13,6 +13,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from alpamayo_ros.core.types import SkipReason
 from alpamayo_ros.ros.convert import header_message
 from alpamayo_ros.ros.report import CameraReport, NodeReport
+from alpamayo_ros.ros.tick_log import hint_of_age
 
 OK, WARN, ERROR, STALE = (
     DiagnosticStatus.OK,
@@ -45,6 +46,11 @@ def _status(name: str, level: bytes, message: str, values: Mapping[str, object])
 
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _old(age: float) -> str:
+    hint = hint_of_age(age)
+    return f"{age:.2f} s old; {hint}" if hint else f"{age:.2f} s old"
 
 
 def _engine(report: NodeReport) -> DiagnosticStatus:
@@ -104,7 +110,7 @@ def _camera(report: NodeReport, camera: CameraReport) -> DiagnosticStatus:
     if not camera.received:
         return _status(name, bad, f"{SkipReason.WAITING_FOR_CAMERA}: nothing on {camera.topic} yet", values)
     if camera.age > report.max_input_age:
-        return _status(name, bad, f"{SkipReason.CAMERA_STALE}: newest frame is {camera.age:.2f} s old", values)
+        return _status(name, bad, f"{SkipReason.CAMERA_STALE}: newest frame is {_old(camera.age)}", values)
     return _status(name, OK, "ok", values)
 
 
@@ -125,7 +131,7 @@ def _odometry(report: NodeReport) -> DiagnosticStatus:
         what = f"nothing on {odometry.topic} yet" if not odometry.received else "no message could be used"
         return _status("odometry", ERROR, f"{SkipReason.WAITING_FOR_ODOMETRY}: {what}", values)
     if odometry.age > report.max_odometry_age:
-        text = f"{SkipReason.ODOMETRY_STALE}: newest pose is {odometry.age:.2f} s old"
+        text = f"{SkipReason.ODOMETRY_STALE}: newest pose is {_old(odometry.age)}"
         return _status("odometry", ERROR, text, values)
     if odometry.warnings:
         return _status("odometry", WARN, "; ".join(odometry.warnings), values)
@@ -133,7 +139,11 @@ def _odometry(report: NodeReport) -> DiagnosticStatus:
 
 
 def _clock(report: NodeReport) -> DiagnosticStatus:
-    values = {"sim_time": report.sim_time, "now_s": report.now_ns * 1e-9, "jumps": report.clock_jumps}
+    values: dict[str, object] = {
+        "sim_time": report.sim_time,
+        "now_s": f"{report.now_ns * 1e-9:.3f}",
+        "jumps": report.clock_jumps,
+    }
     if report.clock_stopped_for:
         text = f"{SkipReason.CLOCK_STOPPED}: use_sim_time is true, and /clock has not moved for "
         return _status("clock", ERROR, f"{text}{report.clock_stopped_for:.1f} s", values)

@@ -150,6 +150,12 @@ class Drive:
             self._builder.reset(self._now_ns(), why)
             self._note_epoch()
 
+    def clock_began(self) -> None:
+        """Simulated time has begun: nothing was before."""
+        with self._lock:
+            self._builder.clock_began(self._now_ns())
+            self._note_epoch()
+
     def clock_jumped(self) -> None:
         """The node's clock jumped: start anew."""
         with self._lock:

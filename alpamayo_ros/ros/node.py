@@ -46,6 +46,7 @@ from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
 from alpamayo_ros.ros.reporter import Configured, Reporter
 from alpamayo_ros.ros.status import status_message
+from alpamayo_ros.ros.tick_log import TickLog
 from alpamayo_ros.ros.topics import input_topics
 from alpamayo_ros.ros.transforms import Transforms
 from alpamayo_ros.srv import Ask
@@ -111,7 +112,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._configured: Configured | None = None
         self._handler = RosLogHandler(self.get_logger())
         logging.getLogger("alpamayo_ros").addHandler(self._handler)
-        self._clock_watch = ClockWatch(self, self._on_time_jump)
+        self._clock_watch = ClockWatch(self, self._on_clock_began, self._on_time_jump)
         child_frame = ChildFrame(self.settings.odometry)
         self._transforms = Transforms(self, self.settings, child_frame, self._input_group)
         self._reporter = Reporter(self, self._clock_watch, child_frame)
@@ -142,6 +143,12 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             return
         if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
+        elif self.state == "unconfigured":
+            again = f"ros2 lifecycle set {self.get_fully_qualified_name()} configure"
+            self.get_logger().error(
+                "the node is unconfigured and does nothing: correct what is said above and start it again, or, where "
+                f"no parameter has to change, configure it again: {again}"
+            )
 
     def close(self) -> None:
         """Leave whatever state it is in; the executor must have stopped."""
@@ -175,10 +182,12 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         recorder = TickRecorder(settings, engine)
         drive = Drive(settings, recorder.engine, self.now_ns, sinks)
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
-        self._configured = Configured(engine, recorder, outputs, drive, inputs)
+        topics = {name: stream.endpoint.topic for name, stream in inputs.cameras.items()}
+        log = TickLog(self.get_logger(), topics, inputs.odometry.endpoint.topic)
+        self._configured = Configured(engine, recorder, outputs, drive, inputs, log)
         gc.collect()
         gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
-        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info}")
+        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info.describe()}")
         if not engine.info.trained:
             self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
         return super().on_configure(state)
@@ -247,15 +256,19 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
 
     def _publish(self, outcome: Outcome, frame_id: str) -> float:
         observation, configured = outcome.observation, self._configured
-        if configured is not None and outcome.prediction is not None:
-            configured.outputs.publish(observation, outcome.prediction, self.settings.output, frame_id)
-        return (self.now_ns() - observation.t0_ns) * 1e-9
+        if configured is None or outcome.prediction is None:
+            return (self.now_ns() - observation.t0_ns) * 1e-9
+        configured.outputs.publish(observation, outcome.prediction, self.settings.output, frame_id)
+        age = (self.now_ns() - observation.t0_ns) * 1e-9
+        configured.log.published(age)
+        return age
 
     def _announce(self, skip: Skip, in_a_row: int) -> None:
+        longest = self.settings.output.empty_after_skips
         if self._configured is not None:
             self._configured.recorder.on_skip(skip)
-        self.get_logger().warning(f"no trajectory: {skip.describe()}", throttle_duration_sec=1.0)
-        if in_a_row == self.settings.output.empty_after_skips:
+            self._configured.log.skipped(skip, has_run_dry=in_a_row >= longest)
+        if in_a_row == longest:
             self._publish_nothing(skip.reason)
 
     def _on_overdue(self, skip: Skip) -> None:
@@ -290,6 +303,11 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         if self._configured is not None:
             self._configured.drive.change_settings(settings)
 
+    def _on_clock_began(self, now: float) -> None:
+        self.get_logger().info(f"the clock began, at {now:.3f} s")
+        if self._configured is not None:
+            self._configured.drive.clock_began()
+
     def _on_time_jump(self, jump: float) -> None:
         self.get_logger().warning(f"the clock jumped by {jump:.3f} s: all inputs are forgotten")
         if self._configured is not None:
@@ -317,6 +335,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self._publish_nothing(SkipReason.DISABLED)
         response.success = True
         response.message = "enabled" if request.data else "disabled"
+        self.get_logger().info(f"{response.message} by ~/set_enabled")
         return response
 
     def _on_save_ticks(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:

@@ -39,7 +39,7 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
     Returns:
         0 after an orderly end; 2, with one message on stderr, when the arguments or parameters can't be used.
     """
-    logging.basicConfig(level=logging.WARNING, format="[%(levelname)s] [%(name)s]: %(message)s")
+    _log_other_packages()
     stop = stop_on_signals()
     argv = list(sys.argv if argv is None else argv)
     try:
@@ -87,6 +87,14 @@ def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
     node.destroy_node()
     rclpy.try_shutdown()
     cut_off.cancel()
+
+
+def _log_other_packages() -> None:
+    """Print the warnings of other packages; this one's records go into the node's log (logs.py)."""
+    logging.basicConfig(level=logging.WARNING, format="[%(levelname)s] [%(name)s]: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.name.partition(".")[0] != "alpamayo_ros")
+    logging.getLogger("alpamayo_ros").setLevel(logging.INFO)
 
 
 def _uses_shared_memory() -> bool:

@@ -18,6 +18,7 @@ from alpamayo_ros.ros.inputs import Inputs
 from alpamayo_ros.ros.memory_watch import MemoryWatch
 from alpamayo_ros.ros.outputs import Outputs
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
+from alpamayo_ros.ros.tick_log import TickLog
 from alpamayo_ros.ros.topics import publisher_faults, subscriber_faults
 
 
@@ -30,6 +31,7 @@ class Configured:
     outputs: Outputs
     drive: Drive
     inputs: Inputs
+    log: TickLog
 
 
 class Reporter:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import run_command
 
 CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
@@ -153,7 +153,7 @@ def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> flo
     with running([sys.executable, "-c", program]) as bare, running(load):
         time.sleep(SETTLE)
         before, started = cpu_seconds(bare.pid), time.monotonic()
-        for _ in tqdm(range(round(seconds)), desc="bare subscriber under load", unit="s"):
+        for _ in progress(range(round(seconds)), desc="bare subscriber under load", unit=" s"):
             time.sleep(1)
         share = (cpu_seconds(bare.pid) - before) / (time.monotonic() - started)
         bare.kill()
@@ -188,7 +188,7 @@ def bench_engine(ticks: int) -> None:
         options = SamplingOptions(num_samples=1, max_reasoning_tokens=20, temperature=0.0)
         engine.predict(observation(0), options)
         stages: dict[str, list[float]] = {}
-        for tick in tqdm(range(1, ticks + 1), desc="transformers engine", unit="tick"):
+        for tick in progress(range(1, ticks + 1), desc="transformers engine", unit=" ticks"):
             timings = engine.predict(observation(tick), options).timings
             for name, ms in {**timings.stages_ms, "total": timings.total_ms}.items():
                 stages.setdefault(name, []).append(ms)
@@ -255,7 +255,7 @@ def spin_until(executor: Any, condition: Any, timeout: float, what: str) -> None
 def spin_for(executor: Any, seconds: float, what: str) -> None:
     """Serve the listener for a while."""
     started = time.monotonic()
-    with tqdm(total=round(seconds), desc=what, unit="s") as bar:
+    with progress(total=round(seconds), desc=what, unit=" s") as bar:
         while (passed := time.monotonic() - started) < seconds:
             executor.spin_once(timeout_sec=0.1)
             bar.update(int(passed) - bar.n)
@@ -263,7 +263,11 @@ def spin_for(executor: Any, seconds: float, what: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="under load")
     parser.add_argument("--ticks", type=int, default=20, help="of the engine")
     parser.add_argument("--only", choices=["node", "engine", "process"], help="one part alone")

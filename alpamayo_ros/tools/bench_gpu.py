@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
@@ -39,6 +38,7 @@ from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.images import target_size
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import run_command
 from alpamayo_ros.tools.gpu_floors import Ceilings, Work
 
@@ -137,7 +137,7 @@ def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int
     stages: dict[str, list[float]] = {}
     options = case.options
     torch.cuda.reset_peak_memory_stats()
-    for number in tqdm(range(WARM_UP_TICKS + count), desc=name, unit="tick", leave=False, disable=None):
+    for number in progress(range(WARM_UP_TICKS + count), desc=name, unit=" ticks"):
         started = time.perf_counter()
         prediction = engine.predict(next(observations), options)
         took = (time.perf_counter() - started) * 1e3
@@ -183,7 +183,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench_gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="vllm")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")

@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> None:
     from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
     from sensor_msgs.msg import CompressedImage
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench_load",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--camera", action="append", required=True, metavar="TOPIC", help="once for every camera")
     parser.add_argument("--odometry", default="/odometry", metavar="TOPIC")
     parser.add_argument("--camera-rate", type=float, default=30.0, help="Hz")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from alpamayo_ros.core.types import EgoPose, Frame, Observation, SamplingOptions
 from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.process.client import STAGE
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.bench_load import jpeg
 
 HEIGHT, WIDTH = 1080, 1920
@@ -55,7 +55,7 @@ def _added_ms(engine: Any, drive: Iterator[Observation], ticks: int, *, prepared
     for _ in range(8):  # until the shared memory has its size, and each of its pages was used
         engine.predict(next(drive), options)
     added = []
-    for _ in tqdm(range(ticks), desc=f"{engine.info.engine} in its own process", unit="tick"):
+    for _ in progress(range(ticks), desc=f"{engine.info.engine} in its own process", unit=" ticks"):
         observation = next(drive)
         if prepared:
             for frames in observation.frames.values():

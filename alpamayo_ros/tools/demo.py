@@ -75,7 +75,11 @@ def recorded_drive(out: Path) -> tuple[Path, Path, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo", help="where everything goes")
     options = parser.parse_args(arguments)
     return guarded(lambda: demonstrate(options.out.resolve()), interrupted="interrupted; run it again to go on")

@@ -230,6 +230,9 @@ def _show(report: Mapping[str, Any], out: Path) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"\n{ticks['ok']} of {ticks['total']} ticks gave a path; skipped, by reason:")
     print(skip_table(report["skips"]))
+    early = report["skips_before_first_path"]
+    if early and ticks["ok"]:
+        print(f"{early} of these before the first path: until then a tick is tried every 0.1 s, whatever --stride says")
     if report["skips_after_last_image"]:
         print(f"not counted: {report['skips_after_last_image']} after the last image, for want of another")
     why = report["why_no_tick"]

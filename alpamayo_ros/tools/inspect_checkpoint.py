@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tqdm import tqdm
-
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.model.alpamayo import ACTION_CONSTANTS, FREQUENCIES, make_network_on_meta, read_stored_constants
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.geometry import DecoderGeometry
+from alpamayo_ros.progress import progress
 
 STORED_CONSTANTS = (*ACTION_CONSTANTS, *FREQUENCIES)
 
@@ -81,7 +80,7 @@ def _sha256(file: Path) -> str:
     size = file.stat().st_size
     with (
         file.open("rb") as stream,
-        tqdm(total=size, unit="B", unit_scale=True, desc=file.name, disable=None, leave=False) as bar,
+        progress(total=size, unit="B", unit_scale=True, desc=file.name) as bar,
     ):
         while block := stream.read(1 << 24):
             digest.update(block)

@@ -17,6 +17,7 @@ import numpy as np
 from alpamayo_ros.core.types import AlpamayoError, Array
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.rig import load_rig
+from alpamayo_ros.progress import progress
 
 NODE = "alpamayo"
 START_TIMEOUT = 120.0  # s for the node to load its engine and become active
@@ -90,6 +91,11 @@ def drive_node(
 
     paths: list[LivePath] = []
     state = ""
+    bar = progress(desc="the node loads its engine", unit=" paths")
+
+    def on_path(path: PathMessage) -> None:
+        paths.append(_received(path))
+        bar.update()
 
     def on_status(status: InferenceStatus) -> None:
         nonlocal state
@@ -100,7 +106,7 @@ def drive_node(
     listener = rclpy.create_node("live_paths", context=context)
     executor = rclpy.executors.SingleThreadedExecutor(context=context)
     executor.add_node(listener)
-    listener.create_subscription(PathMessage, f"/{NODE}/output/path", lambda path: paths.append(_received(path)), 10)
+    listener.create_subscription(PathMessage, f"/{NODE}/output/path", on_path, 10)
     listener.create_subscription(InferenceStatus, f"/{NODE}/output/status", on_status, 10)
     try:
         with log.open("w") as output, _process(node_command, output) as node:
@@ -109,6 +115,7 @@ def drive_node(
                 executor.spin_once(timeout_sec=0.2)
                 if node.poll() is not None or time.monotonic() > deadline:
                     raise AlpamayoError(f"the node did not become active (state '{state}'); its log is {log}")
+            bar.set_description("the bag plays")
             with _process(play_command, output) as player:
                 while player.poll() is None:
                     executor.spin_once(timeout_sec=0.1)
@@ -118,6 +125,7 @@ def drive_node(
             while time.monotonic() < drained:
                 executor.spin_once(timeout_sec=0.1)
     finally:
+        bar.close()
         executor.shutdown()
         listener.destroy_node()
         rclpy.shutdown(context=context)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from alpamayo_ros.core.rotation import matrix_from_rpy
 from alpamayo_ros.core.types import Array, ConfigurationError
@@ -31,6 +30,7 @@ from alpamayo_ros.evaluation.recording import (
     read_tum_poses,
     track_from_poses,
 )
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import guarded, number_within, run_command
 
 UNIX_TIME = 100_000_000 * SECOND  # earlier stamps are counted from the recording's start
@@ -188,7 +188,7 @@ def _write(
             for stamp, file in zip(map(int, image_stamps), files, strict=False):
                 events.append((stamp + latency, partial(_write_image, bag, name, stamp, file, stamp + latency)))
         events.sort(key=lambda event: event[0])
-        for _, write in tqdm(events, desc=f"writing {options.out.name}", unit=" messages", leave=False):
+        for _, write in progress(events, desc=f"writing {options.out.name}", unit=" messages"):
             write()
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.device import resolve_device
@@ -27,6 +26,7 @@ from alpamayo_ros.model.alpamayo import make_network_on_meta
 from alpamayo_ros.model.checkpoint import INDEX_FILE, Checkpoint
 from alpamayo_ros.model.config import RANDOM_SEED_KEY, ModelConfig
 from alpamayo_ros.model.random_weights import random_tensors
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.checkpoint_presets import PRESETS, Preset, backbone_config, model_config
 
 BYTES_PER_WEIGHT = 2  # bfloat16
@@ -131,7 +131,7 @@ def write_shards(folder: Path, shards: Sequence[Sequence[str]], tensors: Iterato
     """
     weight_map: dict[str, str] = {}
     total = 0
-    with tqdm(total=sum(map(len, shards)), unit="tensor", desc="random weights", disable=None, leave=False) as bar:
+    with progress(total=sum(map(len, shards)), unit=" tensors", desc="random weights") as bar:
         for number, names in enumerate(shards, 1):
             file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
             shard: dict[str, Tensor] = {}
@@ -164,7 +164,11 @@ def _check_disk(out: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.make_checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     about = "; ".join(f"{preset.name}: {preset.about}" for preset in PRESETS.values())
     parser.add_argument("--preset", choices=list(PRESETS), default="tiny", help=f"{about} (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader, RawMessage
+from alpamayo_ros.progress import progress
 from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import guarded, run_command
 
@@ -156,7 +157,7 @@ class Player:
                     f"({', '.join(heard) or 'none'}), expected {count} of {', '.join(self.publishers)}"
                 )
 
-    def play(self, progress: tqdm) -> int:
+    def play(self, bar: tqdm) -> int:
         """Publish the bag once, or until stopped; how many messages went out."""
         self._started = time.monotonic_ns()
         self._next_clock = self._bag.start_ns
@@ -166,7 +167,7 @@ class Player:
                 return sent
             self.publishers[message.topic].publish(message.data)
             sent += 1
-            progress.update((message.receive_ns - self._bag.start_ns) / SECOND - progress.n)
+            bar.update((message.receive_ns - self._bag.start_ns) / SECOND - bar.n)
         self._advance(self.end_ns + LINGER_NS)
         return sent
 
@@ -231,8 +232,8 @@ def play(options: argparse.Namespace, stop: threading.Event) -> int:
             while not stop.is_set():
                 total = round((player.end_ns - bag.start_ns) / SECOND, 1)
                 layout = "{desc} {n:.1f} of {total} s |{bar}|"
-                with tqdm(desc="playing", total=total, bar_format=layout, disable=None, leave=False) as progress:
-                    sent += player.play(progress)
+                with progress(desc="playing", total=total, bar_format=layout) as bar:
+                    sent += player.play(bar)
                 if not options.loop:
                     break
         finally:

@@ -9,8 +9,8 @@ A scenario is a file of lines of JSON: the configuration first, then events in o
   {"at": 1.03, "type": "clock", "now": 1.03}
   {"at": 1.03, "type": "tick"}
 
-Printed is a line of JSON per tick: {"at", "t0", "ok", "skip", "frames", "ego_history", "counts"}. docs/scenarios.md has
-all fields.
+Printed is a line of JSON per tick: {"at", "t0", "ok", "skip", "frames", "ego_history", "counts"}, and on stderr how
+many there were of each kind. docs/scenarios.md has all fields.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 from alpamayo_ros.core.types import ConfigurationError
@@ -57,6 +58,13 @@ def load_scenario(path: str) -> Scenario:
         raise ConfigurationError(f"{path}, {error}") from error
 
 
+def summary(ticks: Counter[str]) -> str:
+    """One line: how many ticks were ok, and how many skipped, by reason."""
+    skips = [(reason, count) for reason, count in ticks.most_common() if reason != "ok"]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in skips)
+    return f"{ticks['ok']} ok, {sum(count for _, count in skips)} skipped{': ' if reasons else ''}{reasons}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when the scenario ran, whatever its ticks gave."""
     options = build_parser().parse_args(arguments)
@@ -67,8 +75,11 @@ def _simulate(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.scenario)
     for warning in scenario.warnings:
         print(f"warning: {options.scenario}, {warning}", file=sys.stderr)
+    ticks: Counter[str] = Counter()
     for line in simulate(scenario, explain=options.explain):
         print(json.dumps(line))
+        ticks[line["skip"] or "ok"] += 1
+    print(summary(ticks), file=sys.stderr)
     return 0
 
 

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 import cv2
-from tqdm import tqdm
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag
+from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.drive import SyntheticDrive, synthetic_drive
 from alpamayo_ros.tools.command import guarded, run_command
 
@@ -27,7 +27,7 @@ def write_drive(drive: SyntheticDrive, out: Path, *, overwrite: bool = False) ->
         for number, stamp in enumerate(map(int, track.stamps_ns)):
             bag.pose(stamp, track.position[number], track.rotation[number], track.linear[number], track.angular[number])
         total = len(drive.image_stamps_ns) * len(drive.cameras)
-        for stamp, camera, picture in tqdm(drive.images(), desc="rendering", total=total, leave=False, disable=None):
+        for stamp, camera, picture in progress(drive.images(), desc="rendering", total=total, unit=" images"):
             bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
             data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
             bag.image(camera, stamp, data, "rgb8; jpeg compressed bgr8")

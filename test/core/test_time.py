@@ -218,3 +218,13 @@ def test_a_navigation_text_that_would_keep_the_model_busy_is_refused_and_the_one
     assert receiver.navigation_age(ns(1)) == pytest.approx(1.0)
     receiver.set_navigation("x" * 2001, ns(1))
     assert receiver.navigation_age(ns(1)) is None
+
+
+def test_a_clock_that_begins_is_no_jump_and_keeps_the_navigation_text() -> None:
+    receiver = builder(*RIG)
+    receiver.set_navigation("Turn left", 0)  # latched, and so there before the clock
+    receiver.clock_began(ns(0))
+    assert receiver.epoch == 1
+    decided = play(receiver, DRIVE)
+    assert all("time_jump" not in skip.numbers for skip in skips(decided))
+    assert observations(decided)[0].navigation == "Turn left"

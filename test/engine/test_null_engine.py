@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scenes import observation
 
+from alpamayo_ros.core.select import select
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.null_engine import NullEngine
@@ -33,6 +34,12 @@ def test_samples_fan_out_to_both_sides_on_arcs_that_their_actions_describe():
     np.testing.assert_allclose(steps, 1.0, atol=1e-3)  # 10 m/s
     heading = np.arctan2(prediction.rotation[1, :, 1, 0], prediction.rotation[1, :, 0, 0])
     np.testing.assert_allclose(np.diff(heading), prediction.actions[1, 0, 1] * 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("samples", range(1, 9))
+def test_the_path_that_is_chosen_goes_straight_on_however_many_samples_there_are(samples):
+    prediction = NullEngine().predict(observation(speed=10.0), SamplingOptions(num_samples=samples))
+    np.testing.assert_allclose(select(prediction, "medoid").xyz[:, 1], 0, atol=1e-12)
 
 
 def test_the_same_observation_gives_the_same_prediction_alone_and_in_a_batch():

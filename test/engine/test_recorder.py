@@ -67,6 +67,19 @@ def skip(reason: SkipReason) -> Skip:
     return Skip(reason, 0, {reason.value: {}})
 
 
+def test_the_checkpoints_folder_is_written_so_that_it_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = {"engine.checkpoint": "tiny", "engine.base_model": "somebody/a-model"}
+    recorder = TickRecorder(settings_for(tmp_path).with_values(names), NullEngine())
+    run(recorder, ticks(1))
+    written = read_ticks(recorder.save().result(TIMEOUT)).settings
+    assert written["engine.checkpoint"] == str(tmp_path / "tiny")
+    assert written["engine.base_model"] == "somebody/a-model"
+
+
 def test_the_last_ticks_are_saved_when_asked_for(tmp_path: Path) -> None:
     recorder = TickRecorder(settings_for(tmp_path / "new" / "folder"), NullEngine())
     observations = ticks(5)

@@ -42,8 +42,8 @@ def test_the_path_that_was_driven_has_no_error() -> None:
 
 def test_best_is_over_all_samples_and_min_ade_over_the_first_k() -> None:
     made = prediction(6)
-    backwards = replace(made, xyz=made.xyz[::-1])  # the straight one comes last
-    found = figures(backwards, future())
+    turned = replace(made, xyz=np.roll(made.xyz, -1, axis=0))  # a straight one comes last, and none first
+    found = figures(turned, future())
     assert found["min_ade"]["1"] > 1
     assert found["min_ade"]["6"] == pytest.approx(0, abs=1e-9)
     assert found["best"]["ade"]["6.4"] == pytest.approx(0, abs=1e-9)
@@ -124,8 +124,8 @@ def test_the_first_point_is_where_a_controller_starts() -> None:
 def test_agreement_says_whether_the_best_sample_was_chosen_and_what_it_cost() -> None:
     made = prediction(6)
     assert figures(made, future())["agreement"] == {"chose_best": True, "worse_by": 0.0}
-    backwards = replace(made, xyz=made.xyz[::-1])
-    found = figures(backwards, future())
+    turned = replace(made, xyz=np.roll(made.xyz, -1, axis=0))
+    found = figures(turned, future())
     assert found["agreement"]["chose_best"] is False
     assert found["agreement"]["worse_by"] == pytest.approx(found["chosen"]["ade"]["6.4"])
     assert figures(prediction(1), future())["agreement"] == {"chose_best": None, "worse_by": None}

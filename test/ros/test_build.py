@@ -31,6 +31,18 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
+def test_without_a_sourced_ros_2_it_says_that_it_needs_one(tmp_path):
+    cmake = shutil.which("cmake", path=f"{VENV / 'bin'}:{os.environ['PATH']}")
+    if cmake is None:
+        pytest.skip("needs cmake: make setup")
+    bare = {"PATH": "/usr/bin:/bin"}  # not the virtual environment's, beside which CMake would find its packages
+    shutil.copy(ROOT / "CMakeLists.txt", tmp_path)
+    command = [cmake, "-S", tmp_path, "-B", tmp_path / "build"]
+    configured = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    assert configured.returncode != 0
+    assert "this needs a sourced ROS 2: source /opt/ros" in configured.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a minute when nothing else runs
 @pytest.mark.parametrize("mode", [(), ("--symlink-install",)], ids=["copied", "symlinked"])

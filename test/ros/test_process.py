@@ -253,8 +253,34 @@ def test_a_checkpoint_that_is_not_there_leaves_the_node_alive_with_the_reason(ro
     )
     try:
         assert "/nowhere/checkpoint" in output_until(process, "on_configure failed")
+        output_until(process, "correct what is said above and start it again")
         time.sleep(0.5)
         assert process.poll() is None
     finally:
         code, rest, _ = end(process, signal.SIGINT)
     assert (code, "Traceback" in rest) == (0, False), rest
+
+
+TALKING_ENGINE = """
+import logging, sys
+from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros.process import run
+
+class Talking(NullEngine):
+    def warm_up(self):
+        logging.getLogger("alpamayo_ros.engine.somewhere").info("something to know")
+        logging.getLogger("alpamayo_ros.engine.somewhere").warning("something to mind")
+        logging.getLogger("another_package").warning("something of theirs")
+
+sys.exit(run(None, lambda settings: Talking()))
+"""
+
+
+def test_every_record_of_python_is_in_the_log_once(ros_domain):
+    process = start("--params-file", str(RIG), program=("-c", TALKING_ENGINE))
+    seen = output_until(process, "ready after")
+    end(process, signal.SIGINT)
+    for text in ("something to know", "something to mind", "something of theirs"):
+        assert seen.count(text) == 1, seen
+    assert "ready after" in seen
+    assert "null engine with constant speed (null, no parameters, float64) on cpu" in seen

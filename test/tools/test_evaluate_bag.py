@@ -96,6 +96,17 @@ class TestADriveAlongACircle:
         assert best < 0.5 * straight_on
         assert metrics["chosen"]["lateral"]["6.4"]["mean"] < -10  # to the right of the circle to the left
 
+    def test_the_skips_before_the_first_path_are_counted_apart_and_explained(
+        self, tmp_path: Path, bag: Path, rig: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(bag, rig, tmp_path / "out", "--stride", "0.5") == 0
+        report, ticks = read(tmp_path / "out")
+        first = next(number for number, tick in enumerate(ticks) if tick["skip"] is None)
+        assert report["skips_before_first_path"] == first > 10
+        assert (
+            f"{first} of these before the first path: until then a tick is tried every 0.1 s" in capsys.readouterr().out
+        )
+
     def test_nothing_but_the_results_is_left(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         assert run(bag, rig, tmp_path / "results" / "out") == 0
         assert sorted(file.name for file in (tmp_path / "results").iterdir()) == ["out"]

@@ -18,10 +18,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.device import DTYPES, resolve_device
+from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, not_supported
 from alpamayo_ros.tools.parity.registry import CHECKERS, checkers_for
 
@@ -109,12 +109,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _print_results(cases: list[Case], wanted: str | None) -> Counter[Status]:
     counts: Counter[Status] = Counter()
     chosen = list(compare(cases, wanted))
-    with tqdm(chosen, unit="case", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False) as progress:
-        for case, results in progress:
-            progress.set_description(case.name)
+    with progress(chosen, unit=" cases") as bar:
+        for case, results in bar:
+            bar.set_description(case.name)
             for result in results:
                 counts[result.status] += 1
-                tqdm.write(result.line(), file=sys.stdout)
+                bar.write(result.line(), file=sys.stdout)
                 sys.stdout.flush()
     return counts
 

@@ -104,7 +104,7 @@ def demonstrate(out: Path) -> int:
         *("--stride", str(STRIDE), "--samples", str(SAMPLES)),
     )
     rate = affordable_rate(report / "report.json", STRIDE)
-    slowed = "" if rate == 1 else f" (at {rate:.2f} times real time, since this machine is slow or busy)"
+    slowed = "" if rate == 1 else f" (at {rate:.2f} times real time, so that the engine keeps up on this machine)"
     print(f"\n[4/4] the same drive, live: node and bag in two processes, DDS between them{slowed}", flush=True)
     paths = drive_node(bag, rig, checkpoint, rate_hz=1 / STRIDE, samples=SAMPLES, play_rate=rate, log=out / "node.log")
     comparison = compare_with_bag(paths, report / "result_bag")

@@ -84,6 +84,12 @@ class Sizes:
         )
 
 
+class _Process:
+    """This process: vLLM keeps too much in its modules for two engines."""
+
+    has_engine = False
+
+
 def set_environment() -> None:
     """Before vLLM is imported for the first time."""
     os.environ.update(ENVIRONMENT)
@@ -133,7 +139,6 @@ def start_vllm(
     """
     from vllm import ModelRegistry
     from vllm.config import KVTransferConfig
-    from vllm.distributed.kv_transfer import has_kv_transfer_group
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -142,7 +147,7 @@ def start_vllm(
     from alpamayo_ros.engine.vllm.plugin import register
     from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
 
-    if has_kv_transfer_group():
+    if _Process.has_engine:
         raise EngineError("this process has a vllm engine already; close it first, or use a process of its own")
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
         # the class itself: vLLM imports one that it knows by name in a process of its own first, which takes seconds
@@ -187,13 +192,15 @@ def start_vllm(
         captured = [2**power for power in range(sizes.sequences.bit_length())]
         arguments["compilation_config"] = {"cudagraph_capture_sizes": captured}
     try:
-        return LLMEngine.from_engine_args(EngineArgs(**arguments))
+        engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     except torch.OutOfMemoryError as error:
         raise _out_of_memory(error, sizes) from error
     except (ValueError, RuntimeError, AssertionError) as error:
         if "memory" in str(error).lower():
             raise _out_of_memory(error, sizes) from error
         raise EngineError(f"vLLM can't start with {config.folder}: {error}") from error
+    _Process.has_engine = True
+    return engine
 
 
 def stop_vllm(engine: Any) -> None:
@@ -204,6 +211,7 @@ def stop_vllm(engine: Any) -> None:
     engine.engine_core.shutdown()
     ensure_kv_transfer_shutdown()
     cleanup_dist_env_and_memory()
+    _Process.has_engine = False
 
 
 def _needed_share(weights: int, sizes: Sizes) -> float:

@@ -25,6 +25,26 @@ def test_a_signal_that_comes_while_the_event_is_waited_for_sets_it(number: int) 
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60, check=False).returncode == 0
 
 
+SLEEPER = """
+import signal, sys, threading, time
+from alpamayo_ros.stop_signals import stop_on_signals
+stop = stop_on_signals()
+
+def send():  # to this thread: the main one isn't woken up, as when the signal comes a moment before it falls asleep
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), int(sys.argv[1]))
+
+threading.Thread(target=send).start()
+stop.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_does_not_wake_the_main_thread_sets_it(number: int) -> None:
+    command = [sys.executable, "-c", SLEEPER, str(int(number))]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=30, check=False).returncode == 0
+
+
 def test_a_hangup_that_is_ignored_stays_so() -> None:
     program = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + PROGRAM.replace("wait(20)", "wait(0.5)")
     command = [sys.executable, "-c", program, str(int(signal.SIGHUP))]

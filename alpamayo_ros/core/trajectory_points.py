@@ -5,6 +5,7 @@ The node and the evaluator's result bags both take it from here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,11 @@ class TrajectoryPoints:
     acceleration: Array  # [64] m/s^2, held until the next point
     curvature: Array  # [64] 1/m, held until the next point
     initial_speed: float  # m/s at t0
+
+    def rows(self) -> Iterator[tuple[int, Array, Array, float, float, float]]:
+        """Point by point: time from t0 in ns, position, orientation, speed, acceleration, curvature."""
+        scalars = (self.speed.tolist(), self.acceleration.tolist(), self.curvature.tolist())
+        return zip(TIMES_FROM_START_NS, self.position, self.orientation, *scalars, strict=True)
 
 
 def trajectory_points(

@@ -112,15 +112,6 @@ class ResultBag:
 
     def _trajectory(self, points: TrajectoryPoints, header: Any) -> Any:
         t0_ns = header.stamp.sec * SECOND_NS + header.stamp.nanosec
-        rows = zip(
-            TIMES_FROM_START_NS,
-            points.position,
-            points.orientation,
-            points.speed.tolist(),
-            points.acceleration.tolist(),
-            points.curvature.tolist(),
-            strict=True,
-        )
         return _new(
             "alpamayo_ros/msg/Trajectory",
             header=header,
@@ -136,7 +127,7 @@ class ResultBag:
                     acceleration=acceleration,
                     curvature=curvature,
                 )
-                for after, position, orientation, speed, acceleration, curvature in rows
+                for after, position, orientation, speed, acceleration, curvature in points.rows()
             ],
             initial_speed=points.initial_speed,
             reason="",

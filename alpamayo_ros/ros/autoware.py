@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpamayo_ros.core.settings import OutputSettings
-from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints
+from alpamayo_ros.core.trajectory_points import TrajectoryPoints
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.ros.convert import duration_message, header_message, pose_message
 
@@ -33,23 +33,14 @@ def autoware_message(points: TrajectoryPoints | None, stamp_ns: int, frame_id: s
     message = Trajectory(header=header_message(stamp_ns, frame_id))
     if points is None:
         return message
-    rows = zip(
-        TIMES_FROM_START_NS,
-        points.position,
-        points.orientation,
-        points.speed.tolist(),
-        points.acceleration.tolist(),
-        (points.speed * points.curvature).tolist(),
-        strict=True,
-    )
     message.points = [
         TrajectoryPoint(
             time_from_start=duration_message(after),
             pose=pose_message(position, orientation),
             longitudinal_velocity_mps=speed,
             acceleration_mps2=acceleration,
-            heading_rate_rps=heading_rate,
+            heading_rate_rps=speed * curvature,
         )
-        for after, position, orientation, speed, acceleration, heading_rate in rows
+        for after, position, orientation, speed, acceleration, curvature in points.rows()
     ]
     return message

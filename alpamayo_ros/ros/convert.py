@@ -50,15 +50,6 @@ def path_message(points: TrajectoryPoints, t0_ns: int, frame_id: str) -> Path:
 
 def trajectory_message(points: TrajectoryPoints, t0_ns: int, frame_id: str, valid_ns: int) -> Trajectory:
     """The points as a trajectory that may be followed until t0 + valid_ns."""
-    rows = zip(
-        TIMES_FROM_START_NS,
-        points.position,
-        points.orientation,
-        points.speed.tolist(),
-        points.acceleration.tolist(),
-        points.curvature.tolist(),
-        strict=True,
-    )
     return Trajectory(
         header=header_message(t0_ns, frame_id),
         valid_until=time_message(t0_ns + valid_ns),
@@ -71,7 +62,7 @@ def trajectory_message(points: TrajectoryPoints, t0_ns: int, frame_id: str, vali
                 acceleration=acceleration,
                 curvature=curvature,
             )
-            for after, position, orientation, speed, acceleration, curvature in rows
+            for after, position, orientation, speed, acceleration, curvature in points.rows()
         ],
     )
 

@@ -89,8 +89,6 @@ def demonstrate(out: Path) -> int:
     """All steps, with their results in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    # The tiny model gains nothing from a second thread, and waits for it on a busy machine.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     checkpoint = out / "tiny_checkpoint"
     if not checkpoint.exists():
         run("[1/4] a tiny checkpoint", "make_checkpoint", "--preset", "tiny", "--seed", "0", "--out", checkpoint)

@@ -16,6 +16,7 @@ from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.geometry import DecoderGeometry
 from alpamayo_ros.progress import progress
+from alpamayo_ros.tools.command import run_command
 
 STORED_CONSTANTS = (*ACTION_CONSTANTS, *FREQUENCIES)
 
@@ -121,4 +122,4 @@ def _describe(geometry: DecoderGeometry) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

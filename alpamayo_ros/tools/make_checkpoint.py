@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from alpamayo_ros.model.config import RANDOM_SEED_KEY, ModelConfig
 from alpamayo_ros.model.random_weights import random_tensors
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.checkpoint_presets import PRESETS, Preset, backbone_config, model_config
+from alpamayo_ros.tools.command import guarded, run_command
 
 BYTES_PER_WEIGHT = 2  # bfloat16
 README = """---
@@ -178,15 +178,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shapes-only", action="store_true", help="no weight files: make the weights on loading")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     options = parser.parse_args(arguments)
-    try:
-        device = resolve_device(options.device)
-        new = make_checkpoint(PRESETS[options.preset], options.out, options.seed, device, options.shapes_only)
-    except (AlpamayoError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was left behind", file=sys.stderr)
-        return 130
+    return guarded(lambda: _make(options), interrupted="interrupted; nothing was left behind")
+
+
+def _make(options: argparse.Namespace) -> int:
+    device = resolve_device(options.device)
+    new = make_checkpoint(PRESETS[options.preset], options.out, options.seed, device, options.shapes_only)
     size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
     kind = "random weights to be made on loading" if options.shapes_only else "random weights"
     print(f"{options.out}: {kind}, {size / 1e6:.1f} MB{'' if new else ', as it was'}")
@@ -194,4 +191,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

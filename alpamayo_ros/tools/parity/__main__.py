@@ -22,6 +22,7 @@ import torch
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.device import DTYPES, resolve_device
 from alpamayo_ros.progress import progress
+from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, Status, not_supported
 from alpamayo_ros.tools.parity.registry import CHECKERS, checkers_for
 
@@ -89,18 +90,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")
     options = parser.parse_args(arguments)
-    try:
-        machine = Machine(resolve_device(options.device), DTYPES[options.dtype])
-        torch.backends.cudnn.allow_tf32 = False  # convolutions round to 10 bits by default, which the tolerances forbid
-        counts = _print_results(find_cases(options.folder, machine, checkers_for(options.engine)), options.only)
-        if not counts:
-            raise ConfigurationError(f"--only {options.only} matches no case in {options.folder}")
-    except AlpamayoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return guarded(lambda: _compare_all(options), unusable=2)
+
+
+def _compare_all(options: argparse.Namespace) -> int:
+    machine = Machine(resolve_device(options.device), DTYPES[options.dtype])
+    torch.backends.cudnn.allow_tf32 = False  # convolutions round to 10 bits by default, which the tolerances forbid
+    counts = _print_results(find_cases(options.folder, machine, checkers_for(options.engine)), options.only)
+    if not counts:
+        raise ConfigurationError(f"--only {options.only} matches no case in {options.folder}")
     passed, failed, skipped = (counts[status] for status in (Status.PASS, Status.FAIL, Status.NOT_SUPPORTED))
     print(f"{passed} passed, {failed} failed, {skipped} not supported")
     return 1 if failed or skipped else 0
@@ -130,4 +128,4 @@ def _describe(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -30,6 +30,10 @@ class _Lines(tqdm):
         if options["bar_format"] is None:
             self.bar_format = LINE if self.total is not None else LINE_WITHOUT_END
 
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
+        """Without the colon that tqdm adds: the line has its own."""
+        self.set_description_str(desc, refresh)
+
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Print the line if it is time for one; tqdm calls this for every change that it would show."""
         if msg is None and time.monotonic() - self._said >= SELDOM:

@@ -47,6 +47,18 @@ def test_without_an_end_it_says_how_far_it_is(
     assert "playing: 1 paths in 00:00\n" in capsys.readouterr().err
 
 
+def test_a_changed_description_has_one_colon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SELDOM", 0.0)
+    with progress(desc="starting", unit=" paths", miniters=1) as bar:
+        bar.set_description("playing")
+        bar.update()
+    said = capsys.readouterr().err
+    assert "playing: 1 paths in 00:00\n" in said
+    assert ": :" not in said
+
+
 def test_on_a_terminal_there_is_a_bar_that_is_gone_in_the_end() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

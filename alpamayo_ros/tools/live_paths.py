@@ -115,7 +115,7 @@ def drive_node(
                 executor.spin_once(timeout_sec=0.2)
                 if node.poll() is not None or time.monotonic() > deadline:
                     raise AlpamayoError(f"the node did not become active (state '{state}'); its log is {log}")
-            bar.set_description_str("the bag plays")
+            bar.set_description("the bag plays")
             with _process(play_command, output) as player:
                 while player.poll() is None:
                     executor.spin_once(timeout_sec=0.1)

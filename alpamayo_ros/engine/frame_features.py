@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
-from alpamayo_ros.model.backbone import Backbone, ImageFeatures
+from alpamayo_ros.model.backbone import ImageFeatures
 from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
 from alpamayo_ros.sensors.decode import decode
 
@@ -27,7 +28,7 @@ class EncodedFrame:
 class FrameFeatures:
     """The newest `capacity` frames' features."""
 
-    def __init__(self, backbone: Backbone, images: ImageConfig, device: torch.device, capacity: int) -> None:
+    def __init__(self, backbone: VisionModel, images: ImageConfig, device: torch.device, capacity: int) -> None:
         self._backbone = backbone
         self._images = images
         self._device = device

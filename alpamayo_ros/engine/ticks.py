@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from alpamayo_ros.core.types import Observation, SamplingOptions, Timings
 from alpamayo_ros.engine.reasoning import Text
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
-from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
 
 MOST_TICKS = 8  # in one batch: each takes the memory of its prompt's keys and values
@@ -31,7 +31,7 @@ class Reasoned:
     """Prompts with the reasoning after them, in the cache."""
 
     batch: PromptBatch  # a row per text
-    cache: KVCache
+    cache: Any  # the model's own
     texts: Sequence[Text]  # of the first tick, then of the next; as many of each
     ends: Sequence[int]  # per text, the column after its last token
     drafts_accepted: int = 0

@@ -154,10 +154,9 @@ class Backbone:
         levels = [each if isinstance(each, Tensor) else torch.cat(each) for each in output.deepstack_features]
         split = [level.split(patches.token_counts) for level in levels]
         deepstack = [torch.stack(of_image) for of_image in zip(*split, strict=True)]
-        grids = patches.grid_thw.tolist()
         return [
             ImageFeatures(embeddings, deep, rows // self._merge, columns // self._merge)
-            for embeddings, deep, (_, rows, columns) in zip(output.pooler_output, deepstack, grids, strict=True)
+            for embeddings, deep, (rows, columns) in zip(output.pooler_output, deepstack, patches.grids, strict=True)
         ]
 
     def read(self, batch: PromptBatch, cache: KVCache, logits: int = 1) -> Tensor:

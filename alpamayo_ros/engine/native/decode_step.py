@@ -1,0 +1,92 @@
+"""One token for each of R rows: over static buffers, so that a captured graph does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.engine.native.attention import AttendCausal
+from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
+from alpamayo_ros.engine.native.text_model import TextModel
+
+
+class DecodeStep:
+    """Reads a token per row into the cache.
+
+    Fewer rows than R may be asked for: the others read token 0 into block 0, which nobody reads.
+
+    Args:
+        text: The layers.
+        pool: The cache's memory.
+        attend: Attention to it.
+        rows: R.
+        max_blocks: Of a row.
+    """
+
+    def __init__(self, text: TextModel, pool: KVPool, attend: AttendCausal, rows: int, max_blocks: int) -> None:
+        self.rows = rows
+        self._text = text
+        self._pool = pool
+        self._attend = attend
+        device = pool.layers[0].keys.device
+        self._inputs = torch.zeros(3, rows, dtype=torch.int64, device=device)  # token, rotary position, length before
+        self._table = torch.zeros(rows, max_blocks, dtype=torch.int32, device=device)
+        self._filled_from: PagedCache | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._logits: Tensor | None = None  # what the graph writes
+
+    def capture(self, memory: Any) -> None:
+        """Record the step; from then on `run` replays it.
+
+        Args:
+            memory: That graphs share.
+        """
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads may use CUDA meanwhile
+        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
+            self._logits = self._step()
+
+    def run(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int]) -> Tensor:
+        """Read a token per row of the cache, which is as many columns longer afterwards as before: the caller's count.
+
+        Returns:
+            [rows of the cache, V] float32; the next run overwrites it.
+        """
+        count = len(cache.rows)
+        if self._filled_from is not cache:
+            self._table[:count].copy_(cache.table(self._table.shape[1]), non_blocking=True)
+            self._table[count:].zero_()
+            self._inputs.zero_()
+            self._filled_from = cache
+        numbers = torch.tensor([[cache.length + delta for delta in rope_deltas], cache.lengths()])
+        self._inputs[1:, :count].copy_(numbers, non_blocking=True)
+        self._inputs[0, :count].copy_(token_ids)
+        if self._graph is None:
+            return self._step()[:count]
+        self._graph.replay()
+        assert self._logits is not None, "captured together with the graph"
+        return self._logits[:count]
+
+    def _step(self) -> Tensor:
+        token_ids, positions, before = self._inputs
+        block = self._table.gather(1, (before // BLOCK_SIZE)[:, None])[:, 0].long()
+        slots = block * BLOCK_SIZE + before % BLOCK_SIZE
+        lengths = before.int()
+
+        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            layer = self._pool.layers[index]
+            layer.keys.flatten(0, 1).index_copy_(0, slots, key)
+            layer.values.flatten(0, 1).index_copy_(0, slots, value)
+            return self._attend(query[:, None], layer.keys, layer.values, self._table, lengths)[:, 0]
+
+        hidden = self._text.run(self._text.embed(token_ids), self._text.rotary(positions), attend)
+        return self._text.logits(hidden)

@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", choices=("transformers", "vllm"), default="vllm")
+    parser.add_argument("--engine", choices=("transformers", "native", "vllm"), default="vllm")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--ticks", type=int, default=30, help="per case, after warm-up (default %(default)s)")

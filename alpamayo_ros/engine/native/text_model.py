@@ -58,9 +58,7 @@ def project(
     """Queries and keys, normed by head and rotated, and values [T, heads, dim] of hidden [T, hidden]."""
     states = functional.linear(norm(hidden, weight, eps), qkv).unflatten(-1, (-1, query_norm.shape[0]))
     query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
-    turned = [
-        _rotate(norm(each, its, eps), cosines, sines) for each, its in ((query, query_norm), (key, key_norm))
-    ]
+    turned = [_rotate(norm(each, its, eps), cosines, sines) for each, its in ((query, query_norm), (key, key_norm))]
     return turned[0], turned[1], value
 
 

@@ -19,9 +19,9 @@ _BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBack
 
 def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Causal attention of one sequence: [T, heads, dim] and [T, kv_heads, dim] to [T, heads, dim]."""
-    by_head = [each.transpose(0, 1)[None] for each in (query, keys, values)]
+    q, k, v = (each.transpose(0, 1)[None] for each in (query, keys, values))
     with sdpa_kernel(_BACKENDS):
-        mixed = functional.scaled_dot_product_attention(*by_head, is_causal=True, enable_gqa=True)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     return mixed[0].transpose(0, 1)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.native.attention import attend_to_itself, causal_attention
 from alpamayo_ros.engine.native.decode_step import DecodeStep
+from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
@@ -38,7 +39,7 @@ class NativeBackbone:
         counts = sorted({min(count, max_rows) for count in (*CAPTURED_ROWS, max_rows)})
         self._steps = [DecodeStep(text, pool, self._attend, rows, self._max_blocks) for rows in counts]
 
-    def capture(self, memory: object) -> None:
+    def capture(self, memory: GraphMemory) -> None:
         """Record the steps on CUDA, the largest first: it sizes the memory that the others share."""
         for step in reversed(self._steps):
             step.capture(memory)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from alpamayo_ros.engine.native.attention import AttendCausal
+from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import TextModel
 
@@ -35,25 +35,11 @@ class DecodeStep:
         self._inputs = torch.zeros(3, rows, dtype=torch.int64, device=device)  # token, rotary position, length before
         self._table = torch.zeros(rows, max_blocks, dtype=torch.int32, device=device)
         self._filled_from: PagedCache | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._logits: Tensor | None = None  # what the graph writes
+        self._replayed = Replayed(self._step)
 
-    def capture(self, memory: Any) -> None:
-        """Record the step; from then on `run` replays it.
-
-        Args:
-            memory: That graphs share.
-        """
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads may use CUDA meanwhile
-        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
-            self._logits = self._step()
+    def capture(self, memory: GraphMemory) -> None:
+        """Record the step on CUDA."""
+        self._replayed.capture(memory)
 
     def run(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int]) -> Tensor:
         """Read a token per row of the cache, which is as many columns longer afterwards as before: the caller's count.
@@ -70,11 +56,7 @@ class DecodeStep:
         numbers = torch.tensor([[cache.length + delta for delta in rope_deltas], cache.lengths()])
         self._inputs[1:, :count].copy_(numbers, non_blocking=True)
         self._inputs[0, :count].copy_(token_ids)
-        if self._graph is None:
-            return self._step()[:count]
-        self._graph.replay()
-        assert self._logits is not None, "captured together with the graph"
-        return self._logits[:count]
+        return self._replayed()[:count]
 
     def _step(self) -> Tensor:
         token_ids, positions, before = self._inputs

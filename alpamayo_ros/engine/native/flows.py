@@ -1,4 +1,4 @@
-"""The flow after prefixes in the paged cache: static buffers, all Euler steps, on CUDA in a captured graph per shape."""
+"""The flow after prefixes in the paged cache: static buffers, all Euler steps, captured by shape on CUDA."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE
 from alpamayo_ros.engine.vllm.jobs import FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
@@ -57,29 +58,16 @@ class Flow:
         self._noise = torch.zeros(shape.trajectories, tokens, ACTION_DIMENSIONS, device=device)
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._actions: Tensor | None = None
+        self._replayed = Replayed(self._flow)
 
-    def capture(self, memory: object) -> None:
-        """Record the flow; from then on `run` replays it."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._flow()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
-            self._actions = self._flow()
+    def capture(self, memory: GraphMemory) -> None:
+        """Record the flow on CUDA."""
+        self._replayed.capture(memory)
 
     def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
         """Denoise; the next run overwrites the result."""
         self._fill(prefixes, noise, weight)
-        if self._graph is None:
-            return self._flow()
-        self._graph.replay()
-        assert self._actions is not None
-        return self._actions
+        return self._replayed()
 
     def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
         """The velocity field itself, for looking at single steps."""
@@ -158,7 +146,7 @@ class Flows:
         self._shapes = [FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True)]
         self._captured: dict[FlowShape, Flow] = {}
 
-    def capture(self, memory: object) -> None:
+    def capture(self, memory: GraphMemory) -> None:
         """Record every shape on CUDA, the largest first: it sizes the memory that the others share."""
         for shape in sorted(self._shapes, key=lambda shape: -shape.trajectories):
             self._captured[shape] = self.flow(shape)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.native.backbone import NativeBackbone
 from alpamayo_ros.engine.native.flows import Flows
+from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import KVPool, PagedCache
 from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.native.text_model import TextModel
@@ -39,7 +40,7 @@ class NativeModel:
     max_tokens: int
     flows: Flows
     pool: KVPool
-    memory: object | None  # that captured graphs share; None on a CPU
+    memory: GraphMemory | None  # that captured graphs share; None on a CPU
 
     @classmethod
     @torch.inference_mode()

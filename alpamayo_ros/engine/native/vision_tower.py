@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.model.backbone import VISION_ROPE_THETA, ImageFeatures
 from alpamayo_ros.model.images import ImagePatches
 
@@ -27,7 +28,7 @@ class VisionTower:
         memory: That captured graphs share; None: nothing is captured.
     """
 
-    def __init__(self, visual: Any, memory: object | None) -> None:
+    def __init__(self, visual: Any, memory: GraphMemory | None) -> None:
         self._visual = visual
         self._memory = memory
         self._sizes: dict[tuple[int, int], _Size] = {}
@@ -48,7 +49,7 @@ class VisionTower:
 class _Size:
     """The tower for images of rows x columns patches."""
 
-    def __init__(self, visual: Any, rows: int, columns: int, memory: object | None) -> None:
+    def __init__(self, visual: Any, rows: int, columns: int, memory: GraphMemory | None) -> None:
         self._visual = visual
         weight = visual.patch_embed.proj.weight
         self._dtype, device = weight.dtype, weight.device
@@ -56,28 +57,15 @@ class _Size:
         self._positions = _resampled(visual.pos_embed.weight, row, column, rows, columns).to(self._dtype)
         self._cosines, self._sines = _rotary(row, column, visual.blocks[0].attn.head_dim)
         self._pixels = torch.zeros(rows * columns, weight[0].numel(), device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replayed = Replayed(self._tower)
         if memory is not None:
-            self._capture(memory)
+            self._replayed.capture(memory)
 
     def run(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [T, hidden] and deepstack [layers, T, hidden] of patches [rows columns, values]."""
         self._pixels.copy_(pixels)
-        if self._graph is None:
-            return self._tower()
-        self._graph.replay()
-        return self._results[0].clone(), self._results[1].clone()
-
-    def _capture(self, memory: object) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._tower()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
-            self._results = self._tower()
+        embeddings, deepstack = self._replayed()
+        return embeddings.clone(), deepstack.clone()
 
     def _tower(self) -> tuple[Tensor, Tensor]:
         visual = self._visual
@@ -98,7 +86,7 @@ class _Size:
         turned = (_rotate(each.float(), self._cosines, self._sines).to(self._dtype) for each in (query, key))
         by_head = [each.transpose(0, 1)[None] for each in (*turned, value)]
         with sdpa_kernel(_BACKENDS, set_priority=True):
-            mixed = functional.scaled_dot_product_attention(*by_head)
+            mixed = functional.scaled_dot_product_attention(by_head[0], by_head[1], by_head[2])
         result: Tensor = attention.proj(mixed[0].transpose(0, 1).flatten(1))
         return result
 

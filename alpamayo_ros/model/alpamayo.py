@@ -153,9 +153,11 @@ class AlpamayoModel:
 
     def velocity(self, prefix: Prefix, samples: int) -> Velocity:
         """The flow's velocity field (`action_velocity`) for `samples` trajectories after each row of a prefix."""
-        return action_velocity(
-            self.network, self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
-        )
+        return action_velocity(self.network, self.context(prefix, samples))
+
+    def context(self, prefix: Prefix, samples: int) -> Context:
+        """What the expert reads to denoise `samples` trajectories after each row of a prefix."""
+        return self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
 
     def denoise(
         self, prefix: Prefix, without_route: Prefix | None, weight: float, samples: int, noise: Tensor, steps: int

@@ -137,7 +137,7 @@ class Flows:
         steps: int,
         max_samples: int,
     ) -> None:
-        self._network = network
+        self.network = network
         self._layers = layers
         self._tokens = tokens
         self._max_blocks = math.ceil(max_tokens / BLOCK_SIZE)
@@ -154,7 +154,7 @@ class Flows:
 
     def flow(self, shape: FlowShape) -> Flow:
         """A flow of its own, not captured."""
-        return Flow(self._network, self._layers, shape, self._tokens, self._max_blocks)
+        return Flow(self.network, self._layers, shape, self._tokens, self._max_blocks)
 
     def run(
         self,

@@ -18,7 +18,7 @@ from alpamayo_ros.engine.native.vision_tower import VisionTower
 from alpamayo_ros.engine.vllm.jobs import FlowShape
 from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
 from alpamayo_ros.model.action_space import UnicycleActionSpace
-from alpamayo_ros.model.alpamayo import AlpamayoModel
+from alpamayo_ros.model.alpamayo import AlpamayoModel, AlpamayoNetwork
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.expert import Context
 from alpamayo_ros.model.flow_matching import Velocity
@@ -76,6 +76,11 @@ class NativeModel:
             pool=pool,
             memory=memory,
         )
+
+    @property
+    def network(self) -> AlpamayoNetwork:
+        """The expert and its projections; of the backbone, the vision tower alone."""
+        return self.flows.network
 
     @torch.inference_mode()
     def capture(self) -> None:

@@ -44,3 +44,27 @@ def multiprocessors(device: torch.device) -> int:
 def precision(dtype: torch.dtype) -> str:
     """Of products: three of TF32 make one of float32; other types have no choice."""
     return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
+@triton.jit
+def prefetch_rows(start, stride, ROWS: tl.constexpr, BYTES: tl.constexpr):
+    """Ask for weights ahead of `wait_for_inputs`, so that memory isn't idle while the kernel before ends.
+
+    Args:
+        start: Pointer to the first row.
+        stride: Of rows, in elements.
+        ROWS: A power of two.
+        BYTES: Of each row; a multiple of 64.
+    """
+    PIECES: tl.constexpr = 4
+    piece = tl.arange(0, ROWS * PIECES)
+    step: tl.constexpr = BYTES // PIECES
+    address = (start + (piece // PIECES).to(tl.int64) * stride).to(tl.int64) + (piece % PIECES) * step
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [address, tl.full([ROWS * PIECES], step, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )

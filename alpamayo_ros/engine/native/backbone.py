@@ -14,6 +14,7 @@ from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
+from alpamayo_ros.engine.vllm.kv_layout import LayerCache
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
 from alpamayo_ros.model.images import ImagePatches
 
@@ -86,15 +87,14 @@ class NativeBackbone:
             deepstack = Deepstack(places, torch.cat([image.deepstack for image in own], 1).to(hidden.dtype))
         end = start + len(token_ids)
 
-        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            layer = self._pool.layers[index]
-            layer.keys.flatten(0, 1)[start:end] = key
-            layer.values.flatten(0, 1)[start:end] = value
-            return attend_to_itself(query, key, value)
+        def attend(layer: LayerCache, query: Tensor) -> Tensor:
+            keys, values = (memory.flatten(0, 1)[start:end] for memory in (layer.keys, layer.values))
+            return attend_to_itself(query, keys, values)
 
         rotary = self._text.rotary(batch.positions[:, row, empty:])
-        hidden = self._text.run(_of_any_length(hidden), _each_of_any_length(rotary), attend, deepstack)
-        return self._text.logits(hidden[-logits:])
+        slots = torch.arange(start, end, device=hidden.device)
+        normed = self._text.run(hidden, rotary, self._pool.layers, slots, attend, deepstack)
+        return self._text.logits(normed[-logits:])
 
     def _read_more(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int) -> Tensor:
         """[B, logits, V]."""
@@ -107,25 +107,14 @@ class NativeBackbone:
         slots = (table.gather(1, column // BLOCK_SIZE) * BLOCK_SIZE + column % BLOCK_SIZE).flatten()
         delta = torch.tensor(batch.rope_deltas, device=device)[:, None]
 
-        def attend(layer_index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            layer = self._pool.layers[layer_index]
-            layer.keys.flatten(0, 1).index_copy_(0, slots, key)
-            layer.values.flatten(0, 1).index_copy_(0, slots, value)
+        before = lengths.int()
+
+        def attend(layer: LayerCache, query: Tensor) -> Tensor:
             by_row = query.unflatten(0, (rows, count))
-            return self._attend(by_row, layer.keys, layer.values, table, lengths.int()).flatten(0, 1)
+            return self._attend(by_row, layer.keys, layer.values, table, before).flatten(0, 1)
 
         rotary = self._text.rotary((cache.length + index + delta).flatten())
-        hidden = _of_any_length(self._text.embed(token_ids.flatten()))
-        hidden = self._text.run(hidden, _each_of_any_length(rotary), attend)
-        last = hidden.unflatten(0, (rows, count))[:, -logits:]
+        hidden = self._text.embed(token_ids.flatten())
+        normed = self._text.run(hidden, rotary, self._pool.layers, slots.long(), attend)
+        last = normed.unflatten(0, (rows, count))[:, -logits:]
         return self._text.logits(last.flatten(0, 1)).unflatten(0, (rows, logits))
-
-
-def _of_any_length(states: Tensor) -> Tensor:
-    """Tell torch.compile that the number of tokens changes from tick to tick."""
-    torch._dynamo.maybe_mark_dynamic(states, 0)
-    return states
-
-
-def _each_of_any_length(rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return _of_any_length(rotary[0]), _of_any_length(rotary[1])

@@ -11,6 +11,7 @@ from alpamayo_ros.engine.native.attention import AttendCausal
 from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import TextModel
+from alpamayo_ros.engine.vllm.kv_layout import LayerCache
 
 
 class DecodeStep:
@@ -64,11 +65,8 @@ class DecodeStep:
         slots = block * BLOCK_SIZE + before % BLOCK_SIZE
         lengths = before.int()
 
-        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            layer = self._pool.layers[index]
-            layer.keys.flatten(0, 1).index_copy_(0, slots, key)
-            layer.values.flatten(0, 1).index_copy_(0, slots, value)
+        def attend(layer: LayerCache, query: Tensor) -> Tensor:
             return self._attend(query[:, None], layer.keys, layer.values, self._table, lengths)[:, 0]
 
-        hidden = self._text.run(self._text.embed(token_ids), self._text.rotary(positions), attend)
-        return self._text.logits(hidden)
+        text, layers = self._text, self._pool.layers
+        return text.logits(text.run(text.embed(token_ids), text.rotary(positions), layers, slots, attend))

@@ -17,8 +17,10 @@ class DeviceDraw:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._noise: Callable[[Tensor, int], Tensor] = gumbel_rows
-        if device.type == "cuda":  # one kernel instead of some five hundred
-            self._noise = torch.compile(gumbel_rows, dynamic=True)
+        if device.type == "cuda":
+            from alpamayo_ros.engine.kernels.gumbel import gumbel_rows as noise_kernel  # Triton is there where CUDA is
+
+            self._noise = noise_kernel
 
     def __call__(self, logits: Tensor, temperature: float, top_p: float, keys: Sequence[Key]) -> list[int]:
         """See `DrawTokens`."""

@@ -12,6 +12,7 @@ from alpamayo_ros.engine.native.backbone import NativeBackbone
 from alpamayo_ros.engine.native.flows import Flows
 from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import KVPool, PagedCache
+from alpamayo_ros.engine.native.pieces import Pieces, PlainPieces
 from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.native.text_model import TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
@@ -51,7 +52,7 @@ class NativeModel:
         text_geometry = config.backbone.text
         cuda = device.type == "cuda"
         memory = torch.cuda.graph_pool_handle() if cuda else None
-        text = TextModel(model.network.vlm, config.backbone, compiled=cuda)
+        text = TextModel(model.network.vlm, config.backbone, _pieces(device))
         vision = VisionTower(model.network.vlm.model.visual, memory)
         pool = KVPool(text_geometry, sizes.cache_tokens, device, model.dtype)
         flows = Flows(
@@ -119,3 +120,11 @@ class NativeModel:
         """What the expert reads."""
         shape = FlowShape(len(prefix), samples, False, self.config.flow.num_inference_steps)
         return self.flows.flow(shape).context(prefix)
+
+
+def _pieces(device: torch.device) -> Pieces:
+    if device.type != "cuda":
+        return PlainPieces()
+    from alpamayo_ros.engine.native.kernel_pieces import KernelPieces  # Triton is there where CUDA is
+
+    return KernelPieces()

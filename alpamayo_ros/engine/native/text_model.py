@@ -6,7 +6,7 @@ is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.native.pieces import Pieces
+from alpamayo_ros.engine.vllm.kv_layout import LayerCache
 from alpamayo_ros.model.geometry import BackboneGeometry, DecoderGeometry
-from alpamayo_ros.model.pointwise import norm
 
-# layer, query [T, heads, dim], key and value [T, kv_heads, dim] -> [T, heads, dim]; it also keeps key and value
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+# layer, query [T, heads, dim], whose keys and values are in the cache already -> [T, heads, dim]
+Attend = Callable[[LayerCache, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,7 @@ class TextLayer:
     down: Tensor  # [hidden, intermediate]
     attention_norm: Tensor
     mlp_norm: Tensor
-    query_norm: Tensor  # [dim]
-    key_norm: Tensor
+    head_norms: tuple[Tensor, Tensor]  # of queries and of keys, [dim]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,39 +44,6 @@ class Deepstack:
     features: Tensor  # [layers, N, hidden]
 
 
-def project(
-    hidden: Tensor,
-    weight: Tensor,
-    qkv: Tensor,
-    query_norm: Tensor,
-    key_norm: Tensor,
-    eps: float,
-    kv_heads: int,
-    cosines: Tensor,
-    sines: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys, normed by head and rotated, and values [T, heads, dim] of hidden [T, hidden]."""
-    states = functional.linear(norm(hidden, weight, eps), qkv).unflatten(-1, (-1, query_norm.shape[0]))
-    query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
-    turned = [_rotate(norm(each, its, eps), cosines, sines) for each, its in ((query, query_norm), (key, key_norm))]
-    return turned[0], turned[1], value
-
-
-def finish(
-    hidden: Tensor, attended: Tensor, out: Tensor, weight: Tensor, gate_up: Tensor, down: Tensor, eps: float
-) -> Tensor:
-    """The layer's output [T, hidden], from what attention gave [T, heads, dim]."""
-    hidden = hidden + functional.linear(attended.flatten(1), out)
-    gate, up = functional.linear(norm(hidden, weight, eps), gate_up).chunk(2, -1)
-    return hidden + functional.linear(functional.silu(gate) * up, down)
-
-
-def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """The rotary embedding [T, heads, dim]: a head's halves turn as pairs."""
-    first, second = states.chunk(2, -1)
-    return states * cosines[:, None] + torch.cat((-second, first), -1) * sines[:, None]
-
-
 class TextModel:
     """The layers, the embedding before them and the logits after them.
 
@@ -84,10 +51,10 @@ class TextModel:
         vlm: Transformers' model. Its text layers are taken out of it one by one, so that no more than one of them is
             in memory twice.
         geometry: Its sizes.
-        compiled: Whether what stands between the products becomes a kernel each.
+        pieces: What the layers are made of.
     """
 
-    def __init__(self, vlm: Any, geometry: BackboneGeometry, compiled: bool) -> None:
+    def __init__(self, vlm: Any, geometry: BackboneGeometry, pieces: Pieces) -> None:
         text = geometry.json["text_config"]
         for key, value in (("hidden_act", "silu"), ("attention_bias", False)):
             if text.get(key, value) != value:
@@ -103,8 +70,7 @@ class TextModel:
             model.layers[index] = nn.Identity()
             if self._embedding.is_cuda:
                 torch.cuda.empty_cache()  # the freed pieces are too small for the next layer's fused ones
-        self._project = torch.compile(project) if compiled else project
-        self._finish = torch.compile(finish) if compiled else finish
+        self._pieces = pieces
         rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
         self._axes = _axis_of_frequency(rope.get("mrope_section", [24, 20, 20])).to(self._embedding.device)
         exponent = torch.arange(0, self.geometry.head_dim, 2, dtype=torch.float32) / self.geometry.head_dim
@@ -135,30 +101,44 @@ class TextModel:
         return angle.cos().to(self.dtype), angle.sin().to(self.dtype)
 
     def run(
-        self, hidden: Tensor, rotary: tuple[Tensor, Tensor], attend: Attend, deepstack: Deepstack | None = None
+        self,
+        hidden: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        caches: Sequence[LayerCache],
+        slots: Tensor,
+        attend: Attend,
+        deepstack: Deepstack | None = None,
     ) -> Tensor:
-        """The layers over hidden states [T, hidden]."""
-        eps, kv_heads = self.geometry.rms_norm_eps, self.geometry.num_key_value_heads
-        for index, layer in enumerate(self._layers):
-            query, key, value = self._project(
-                hidden,
-                layer.attention_norm,
-                layer.qkv,
-                layer.query_norm,
-                layer.key_norm,
-                eps,
-                kv_heads,
-                *rotary,
-            )
-            attended = attend(index, query, key, value)
-            hidden = self._finish(hidden, attended, layer.out, layer.mlp_norm, layer.gate_up, layer.down, eps)
-            if deepstack is not None and index < len(deepstack.features):
-                hidden.index_add_(0, deepstack.places, deepstack.features[index])
-        return hidden
+        """The layers over hidden states [T, hidden], which are overwritten.
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[T, V] float32 of the layers' output."""
-        return functional.linear(norm(hidden, self._norm, self.geometry.rms_norm_eps), self._head).float()
+        Args:
+            hidden: Embedded tokens.
+            rotary: Of their positions.
+            caches: Of every layer.
+            slots: [T] int64, where in the caches keys and values go: block times block size plus place.
+            attend: Lets a layer's queries attend.
+            deepstack: Of the images among the tokens.
+
+        Returns:
+            Their final norm, [T, hidden].
+        """
+        do, eps = self._pieces, self.geometry.rms_norm_eps
+        next_norms = [*(layer.attention_norm for layer in self._layers[1:]), self._norm]
+        normed = do.add_and_norm(hidden, None, self._layers[0].attention_norm, eps)
+        for index, (layer, cache, next_norm) in enumerate(zip(self._layers, caches, next_norms, strict=True)):
+            states = do.product(normed, layer.qkv)
+            query = do.norm_and_rotate(states, layer.head_norms, eps, rotary, cache, slots)
+            attended = do.product(attend(cache, query).flatten(1), layer.out)
+            normed = do.add_and_norm(hidden, attended, layer.mlp_norm, eps)
+            change = do.product(do.gated_product(normed, layer.gate_up), layer.down)
+            if deepstack is not None and index < len(deepstack.features):
+                change[0].index_add_(0, deepstack.places, deepstack.features[index].to(change.dtype))
+            normed = do.add_and_norm(hidden, change, next_norm, eps)
+        return normed
+
+    def logits(self, normed: Tensor) -> Tensor:
+        """[T, V] float32 of what `run` gave."""
+        return self._pieces.logits(normed, self._head)
 
 
 def _fuse(layer: Any) -> TextLayer:
@@ -170,8 +150,7 @@ def _fuse(layer: Any) -> TextLayer:
         down=mlp.down_proj.weight.detach(),
         attention_norm=layer.input_layernorm.weight.detach(),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
-        query_norm=attention.q_norm.weight.detach(),
-        key_norm=attention.k_norm.weight.detach(),
+        head_norms=(attention.q_norm.weight.detach(), attention.k_norm.weight.detach()),
     )
 
 

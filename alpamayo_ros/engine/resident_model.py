@@ -54,6 +54,9 @@ class VisionModel(Protocol):
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Encode images; each attends only to itself."""
 
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images; the features of each are the same in any company."""
+
 
 class Backbone(LanguageModel[Reads], VisionModel, Protocol[Reads]):
     """Both."""

@@ -159,6 +159,10 @@ class Backbone:
             for embeddings, deep, (rows, columns) in zip(output.pooler_output, deepstack, patches.grids, strict=True)
         ]
 
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images one by one: side by side their features would round differently with each company."""
+        return [self.encode(each)[0] for each in patches]
+
     def read(self, batch: PromptBatch, cache: KVCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache.
 

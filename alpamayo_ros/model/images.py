@@ -80,6 +80,15 @@ class ImagePatches:
     grids: tuple[tuple[int, int], ...]  # rows and columns of patches of each image
     token_counts: tuple[int, ...]  # tokens of each image in the prompt
 
+    @classmethod
+    def joined(cls, images: Sequence[ImagePatches]) -> ImagePatches:
+        """These images one after the other."""
+        return cls(
+            torch.cat([each.pixel_values for each in images]),
+            tuple(grid for each in images for grid in each.grids),
+            tuple(count for each in images for count in each.token_counts),
+        )
+
     @property
     def grid_thw(self) -> Tensor:
         """[images, 3] int64, as transformers takes the grids: 1, rows and columns."""
@@ -158,7 +167,7 @@ def preprocess(
         raise BadImageError("there are no images; at least one is needed")
     pixels, grids = [], []
     for image in images:
-        tensor = _as_tensor(image).to(device).permute(2, 0, 1)[None]
+        tensor = _as_tensor(image).to(device, non_blocking=True).permute(2, 0, 1)[None]
         rows, columns = target_size(tensor.shape[-2], tensor.shape[-1], config)
         pixels.append(patchify(resize(tensor, rows, columns), config)[0])
         grids.append((rows // config.patch_size, columns // config.patch_size))

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -76,11 +76,11 @@ def vision_passes(engine: StepwiseEngine) -> Iterator[list[int]]:
     """Images of every pass through the vision tower."""
     passes: list[int] = []
 
-    def encode(call: Callable[..., object], patches: ImagePatches) -> object:
-        passes.append(len(patches.grids))
+    def encode_each(call: Callable[..., object], patches: Sequence[ImagePatches]) -> object:
+        passes.extend(len(each.grids) for each in patches)
         return call(patches)
 
-    with calls_through(engine, encode=encode):
+    with calls_through(engine, encode_each=encode_each):
         yield passes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -48,6 +48,10 @@ class NativeBackbone:
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Run the vision tower over images; each attends only to itself."""
         return self._vision.encode(patches)
+
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images, each as if it were alone."""
+        return self._vision.encode(ImagePatches.joined(patches))
 
     def read(self, batch: PromptBatch, cache: PagedCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache, one after the other; see Backbone in model/backbone.py."""

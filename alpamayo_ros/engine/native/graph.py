@@ -20,13 +20,15 @@ class Replayed(Generic[Result]):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Result
 
-    def capture(self, memory: GraphMemory) -> None:
+    def capture(self, memory: GraphMemory, stream: torch.cuda.Stream | None = None) -> None:
         """Record it; from then on a call replays it.
 
         Args:
             memory: That graphs share. Each may overwrite what another has returned.
+            stream: To record on; its own for graphs that are replayed side by side, since cuBLAS has scratch memory
+                for every stream.
         """
-        stream = torch.cuda.Stream()
+        stream = stream or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_RUNS):
@@ -34,7 +36,7 @@ class Replayed(Generic[Result]):
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # thread_local: other threads may use CUDA meanwhile
-        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
             self._result = self._work()
 
     def __call__(self) -> Result:

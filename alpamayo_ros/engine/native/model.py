@@ -53,7 +53,7 @@ class NativeModel:
         cuda = device.type == "cuda"
         memory = torch.cuda.graph_pool_handle() if cuda else None
         text = TextModel(model.network.vlm, config.backbone, _pieces(device))
-        vision = VisionTower(model.network.vlm.model.visual, memory)
+        vision = VisionTower(model.network.vlm.model.visual, device)
         pool = KVPool(text_geometry, sizes.cache_tokens, device, model.dtype)
         flows = Flows(
             model.network,

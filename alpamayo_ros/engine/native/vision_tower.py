@@ -6,6 +6,8 @@ positions (the checkpoint's square grid, resampled linearly) and the rotary angl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.model.backbone import VISION_ROPE_THETA, ImageFeatures
 from alpamayo_ros.model.images import ImagePatches
 
+LANES = 4  # images side by side: a rig's new ones
 _BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -25,32 +28,57 @@ class VisionTower:
 
     Args:
         visual: Transformers' vision model.
-        memory: That captured graphs share; None: nothing is captured.
+        device: On CUDA graphs are captured, one for every lane and size of image.
     """
 
-    def __init__(self, visual: Any, memory: GraphMemory | None) -> None:
+    def __init__(self, visual: Any, device: torch.device) -> None:
         self._visual = visual
-        self._memory = memory
-        self._sizes: dict[tuple[int, int], _Size] = {}
         self._merge = int(visual.config.spatial_merge_size)
+        lanes = range(LANES if device.type == "cuda" else 0)
+        self._lanes = [_Lane(torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)) for _ in lanes]
+        self._towers: dict[tuple[int, int, int], _Tower] = {}  # by lane, rows and columns
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Each image alone; a size that wasn't seen before is captured, which takes a moment."""
-        features = []
         counts = [rows * columns for rows, columns in patches.grids]
-        for (rows, columns), pixels in zip(patches.grids, patches.pixel_values.split(counts), strict=True):
-            if (rows, columns) not in self._sizes:
-                self._sizes[rows, columns] = _Size(self._visual, rows, columns, self._memory)
-            embeddings, deepstack = self._sizes[rows, columns].run(pixels)
-            features.append(ImageFeatures(embeddings, deepstack, rows // self._merge, columns // self._merge))
+        images = list(zip(patches.grids, patches.pixel_values.split(counts), strict=True))
+        features: list[ImageFeatures] = []
+        while len(features) < len(images):
+            features += self._encode(images[len(features) :][: max(1, len(self._lanes))])
         return features
 
+    def _encode(self, images: Sequence[tuple[tuple[int, int], Tensor]]) -> list[ImageFeatures]:
+        """As many images as there are lanes, side by side: one alone leaves much of a GPU idle."""
+        towers = [self._tower_for(lane, *grid) for lane, (grid, _) in enumerate(images)]
+        encoded = [tower.start(pixels) for tower, (_, pixels) in zip(towers, images, strict=True)]
+        for tower in towers:
+            tower.join()
+        return [
+            ImageFeatures(embeddings.clone(), deepstack.clone(), rows // self._merge, columns // self._merge)
+            for (embeddings, deepstack), ((rows, columns), _) in zip(encoded, images, strict=True)
+        ]
 
-class _Size:
-    """The tower for images of rows x columns patches."""
+    def _tower_for(self, lane: int, rows: int, columns: int) -> _Tower:
+        key = (lane, rows, columns)
+        if key not in self._towers:
+            self._towers[key] = _Tower(self._visual, rows, columns, self._lanes[lane] if self._lanes else None)
+        return self._towers[key]
 
-    def __init__(self, visual: Any, rows: int, columns: int, memory: GraphMemory | None) -> None:
+
+@dataclass(frozen=True, eq=False)
+class _Lane:
+    """What graphs that are replayed side by side have each of their own."""
+
+    memory: GraphMemory
+    stream: torch.cuda.Stream
+
+
+class _Tower:
+    """The tower for images of rows x columns patches, on a lane or, on a CPU, on none."""
+
+    def __init__(self, visual: Any, rows: int, columns: int, lane: _Lane | None) -> None:
         self._visual = visual
+        self._lane = lane
         weight = visual.patch_embed.proj.weight
         self._dtype, device = weight.dtype, weight.device
         row, column = _places(rows, columns, int(visual.config.spatial_merge_size), device)
@@ -58,14 +86,27 @@ class _Size:
         self._cosines, self._sines = _rotary(row, column, visual.blocks[0].attn.head_dim)
         self._pixels = torch.zeros(rows * columns, weight[0].numel(), device=device)
         self._replayed = Replayed(self._tower)
-        if memory is not None:
-            self._replayed.capture(memory)
+        if lane is not None:
+            self._replayed.capture(lane.memory, lane.stream)
 
-    def run(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings [T, hidden] and deepstack [layers, T, hidden] of patches [rows columns, values]."""
-        self._pixels.copy_(pixels)
-        embeddings, deepstack = self._replayed()
-        return embeddings.clone(), deepstack.clone()
+    def start(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Begin with patches [rows columns, values].
+
+        Returns:
+            Embeddings [T, hidden] and deepstack [layers, T, hidden], which hold from `join` to the next `start`.
+        """
+        if self._lane is None:
+            self._pixels.copy_(pixels)
+            return self._replayed()
+        self._lane.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._lane.stream):
+            self._pixels.copy_(pixels)
+            return self._replayed()
+
+    def join(self) -> None:
+        """Let what is queued next wait for the result."""
+        if self._lane is not None:
+            torch.cuda.current_stream().wait_stream(self._lane.stream)
 
     def _tower(self) -> tuple[Tensor, Tensor]:
         visual = self._visual

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +63,23 @@ def _action_modules(config: ModelConfig, bf16_constants: bool) -> tuple[Expert, 
     return Expert(config.expert), projection, nn.Linear(hidden_size, ACTION_DIMENSIONS)
 
 
-def action_velocity(network: AlpamayoNetwork | ActionNetwork, context: Context) -> Velocity:
+class ActionModules(Protocol):
+    """`AlpamayoNetwork` or `ActionNetwork`, or what computes the same."""
+
+    @property
+    def expert(self) -> Callable[[Tensor, Context], Tensor]:
+        """See `Expert.forward`."""
+
+    @property
+    def action_in_proj(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """See `ActionProjection.forward`."""
+
+    @property
+    def action_out_proj(self) -> Callable[[Tensor], Tensor]:
+        """[..., hidden_size] to [..., 2]."""
+
+
+def action_velocity(network: ActionModules, context: Context) -> Velocity:
     """The flow's velocity field for trajectories that read a context.
 
     The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the dtype of

@@ -68,7 +68,7 @@ class HeadNorms:
 
 @dataclass(frozen=True, eq=False)
 class Destination:
-    """Where rotated keys, and values, of token t go: place `slots[t]` of a paged cache, or t of a tensor of their own."""
+    """Where keys and values go: token t to place `slots[t]` of a paged cache, or to place t of their own."""
 
     keys: Tensor  # [blocks, block_size, kv_heads, dim] with any strides but 1 for dim; block_size 1: one token each
     values: Tensor

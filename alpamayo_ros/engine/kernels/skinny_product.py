@@ -28,6 +28,7 @@ class Tiles:
     warps: int
     stages: int
     splits: int = 1  # parts of the sum
+    ahead: int = 1024  # elements of each row of the weights asked for before the kernel in front has ended
 
     def rows(self, count: int) -> int:
         """Rows of x per program: the tensor cores' least, or as many as there are."""
@@ -109,7 +110,7 @@ def _launch(
     tiles: Tiles,
 ) -> None:
     rows, inner = x.shape
-    height = tiles.rows(rows)
+    height, step = tiles.rows(rows), min(tiles.inner, triton.next_power_of_2(inner))
     _product_kernel[(triton.cdiv(columns, tiles.columns), triton.cdiv(rows, height), tiles.splits)](
         x,
         weight,
@@ -126,13 +127,21 @@ def _launch(
         AFTER=after,
         HEIGHT=height,
         COLUMNS=tiles.columns,
-        STEP=min(tiles.inner, triton.next_power_of_2(inner)),
+        STEP=step,
         SPLITS=tiles.splits,
+        AHEAD=bytes_ahead(weight, min(tiles.ahead, inner // tiles.splits), step),
         PRECISION=precision(x.dtype),
         num_warps=tiles.warps,
         num_stages=tiles.stages,
         **launch_options(x.device),
     )
+
+
+def bytes_ahead(weight: Tensor, elements: int, step: int) -> int:
+    """Of each row, in whole steps; 0 where rows aren't aligned as the instruction needs them."""
+    size = weight.element_size()
+    aligned = weight.data_ptr() % 16 == 0 and weight.stride(0) * size % 16 == 0 and step * size % 64 == 0
+    return min(elements, weight.shape[1]) // step * step * size if aligned else 0
 
 
 @triton.jit
@@ -154,6 +163,7 @@ def _product_kernel(
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,  # bytes
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
@@ -169,15 +179,13 @@ def _product_kernel(
     column_exists = (column < columns)[:, None]
     x_at = x + row[:, None] * x_row + step[None, :]
     weight_at = weight + column[:, None].to(tl.int64) * weight_row + step[None, :]
-    other_half = columns.to(tl.int64) * weight_row
-    if DEPENDENT:
+    other_half = tl.cast(columns, tl.int64) * weight_row
+    if DEPENDENT and AHEAD > 0:  # noqa: SIM102 - decided when it is compiled
         if tl.program_id(0) * COLUMNS + COLUMNS <= columns:
-            size: tl.constexpr = weight.dtype.element_ty.primitive_bitwidth // 8
-            ahead: tl.constexpr = min(STEPS // SPLITS, 2048 // STEP) * STEP * size
             begin = weight + tl.program_id(0).to(tl.int64) * COLUMNS * weight_row + first * STEP
-            prefetch_rows(begin, weight_row, COLUMNS, ahead)
+            prefetch_rows(begin, weight_row, COLUMNS, AHEAD)
             if AFTER == 2:
-                prefetch_rows(begin + other_half, weight_row, COLUMNS, ahead)
+                prefetch_rows(begin + other_half, weight_row, COLUMNS, AHEAD)
     wait_for_inputs(DEPENDENT)
 
     total = tl.zeros([HEIGHT, COLUMNS], tl.float32)

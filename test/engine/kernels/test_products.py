@@ -16,6 +16,7 @@ from alpamayo_ros.engine.kernels.between_products import (
     gate,
     norm_and_rotate,
 )
+from alpamayo_ros.engine.kernels.matvec import MatvecTiles, gated_linear, gated_matvec, linear, matvec
 from alpamayo_ros.engine.kernels.skinny_product import Tiles, gated_product, product, split_product
 from alpamayo_ros.model import pointwise
 
@@ -71,6 +72,29 @@ def test_a_gated_product(rows: int, inner: int, columns: int, dtype: torch.dtype
         expected = functional.silu(up) * down
         near(gated_product(numbers.x, numbers.weight, tiles, norm, EPS), expected, dtype)
         near(gate((x @ weight.T).to(dtype)), expected, dtype)
+
+
+@pytest.mark.parametrize(("inner", "columns"), [(64, 48), (100, 33)])
+def test_a_product_with_one_row(inner: int, columns: int, dtype: torch.dtype, device: torch.device) -> None:
+    numbers = Numbers(1, inner, 2 * columns, dtype, device)
+    tiles, weight = MatvecTiles(columns=4, inner=32, warps=4), numbers.weight.float()
+    for norm in (None, numbers.norm):
+        expected = (numbers.x.float() if norm is None else normed(numbers.x, norm)) @ weight.T
+        near(matvec(numbers.x, numbers.weight, tiles, norm, EPS), expected, dtype)
+        added = matvec(numbers.x, numbers.weight, tiles, norm, EPS, numbers.residual)
+        near(added, expected + numbers.residual.float(), dtype)
+        up, down = expected.chunk(2, -1)
+        near(gated_matvec(numbers.x, numbers.weight, tiles, norm, EPS), functional.silu(up) * down, dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_products_of_decoding_choose_their_kernel(rows: int, dtype: torch.dtype, device: torch.device) -> None:
+    numbers = Numbers(rows, 256, 96, dtype, device)
+    expected = normed(numbers.x, numbers.norm) @ numbers.weight.float().T
+    added = linear(numbers.x, numbers.weight, numbers.norm, EPS, numbers.residual)
+    near(added, expected + numbers.residual.float(), dtype)
+    up, down = expected.chunk(2, -1)
+    near(gated_linear(numbers.x, numbers.weight, numbers.norm, EPS), functional.silu(up) * down, dtype)
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3])

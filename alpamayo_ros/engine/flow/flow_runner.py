@@ -8,34 +8,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alpamayo_ros.engine.vllm.jobs import FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
-from alpamayo_ros.engine.vllm.paged_attention import PagedContext, PagedPrefixes, attend_to_own, attend_to_prefix
+from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
+from alpamayo_ros.engine.flow.paged_attention import PagedContext, attention_for
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache, PagedPrefixes
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
 from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
-from alpamayo_ros.model.pointwise import PLAIN, compiled
-
-
-def uses_flash_attention(layers: list[LayerCache]) -> bool:
-    """Whether the kernels can read this cache; otherwise plain torch does, which can't be captured."""
-    return layers[0].keys.device.type == "cuda" and layers[0].keys.dtype in (torch.bfloat16, torch.float16)
 
 
 class FlowRunner:
     """Denoises the trajectories of one shape. The numbers of a tick are copied into its buffers.
 
     Args:
-        network: The expert and its projections.
-        layers: vLLM's cache.
+        network: The expert and its projections; on CUDA the fused one.
+        layers: The backbone's cache.
         shape: See there.
         tokens: Action tokens of a trajectory.
         max_blocks: Of a prefix.
     """
 
     def __init__(
-        self, network: ActionNetwork, layers: list[LayerCache], shape: FlowShape, tokens: int, max_blocks: int
+        self,
+        network: ActionNetwork | FusedActionNetwork,
+        layers: list[LayerCache],
+        shape: FlowShape,
+        tokens: int,
+        max_blocks: int,
     ) -> None:
         self._network = network
         self._layers = layers
@@ -46,15 +46,7 @@ class FlowRunner:
         self._noise = torch.zeros(shape.trajectories, tokens, ACTION_DIMENSIONS, device=device)
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
-        self._attention = (attend_to_prefix, attend_to_own)
-        self._pointwise = PLAIN
-        if uses_flash_attention(layers):
-            from alpamayo_ros.engine.vllm.flash_attention import FlashAttention
-
-            head_dim = network.expert.geometry.head_dim
-            flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, head_dim, device)
-            self._attention = (flash.attend_to_prefix, flash.attend_to_own)
-            self._pointwise = compiled()
+        self._attend = attention_for(device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._actions: Tensor | None = None  # what the graph writes
 
@@ -117,9 +109,7 @@ class FlowRunner:
         geometry = self._network.expert.geometry
         dtype = self._network.action_out_proj.weight.dtype
         cosines, sines = rotary_angles(self._prefixes.first_positions, self._tokens, geometry, dtype)
-        context = PagedContext(
-            self._prefixes, self._layers, self._shape.samples, cosines, sines, *self._attention, self._pointwise
-        )
+        context = PagedContext(self._prefixes, self._layers, self._shape.samples, cosines, sines, self._attend)
         velocity = action_velocity(self._network, context)
         if not self._shape.guided:
             return velocity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
 from alpamayo_ros.engine.flow.paged_attention import PagedContext, attention_for
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache, PagedPrefixes
 from alpamayo_ros.engine.flow.shape import FlowShape
+from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
 from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
@@ -39,7 +39,7 @@ class FlowRunner:
     ) -> None:
         self._network = network
         self._layers = layers
-        self._shape = shape
+        self.shape = shape
         self._tokens = tokens
         device = layers[0].keys.device
         self._prefixes = PagedPrefixes.empty(shape.rows * (1 + shape.guided), max_blocks, device)
@@ -47,25 +47,11 @@ class FlowRunner:
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
         self._attend = attention_for(device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._actions: Tensor | None = None  # what the graph writes
+        self._replayed = Replayed(self._flow)
 
-    def capture(self, pool: Any) -> None:
-        """Record the flow; from then on `run` replays it, whatever the lengths of the prefixes.
-
-        Args:
-            pool: Memory that graphs share.
-        """
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._flow()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads may use CUDA meanwhile
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._actions = self._flow()
+    def capture(self, memory: GraphMemory) -> None:
+        """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
+        self._replayed.capture(memory)
 
     def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
         """Denoise.
@@ -80,16 +66,17 @@ class FlowRunner:
             [R G, N, 2] float32; the next run overwrites it.
         """
         self._fill(prefixes, noise, weight)
-        if self._graph is None:
-            return self._flow()
-        self._graph.replay()
-        assert self._actions is not None, "captured together with the graph"
-        return self._actions
+        return self._replayed()
 
     def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
         """The velocity field itself, for looking at single steps."""
         self._fill(prefixes, self._noise, weight)
         return self._field()
+
+    def context(self, prefixes: Sequence[KVPrefix]) -> PagedContext:
+        """What the expert reads, for looking into it."""
+        self._fill(prefixes, self._noise, 1.0)
+        return self._context()
 
     def _fill(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float) -> None:
         table = torch.zeros(self._prefixes.block_table.shape, dtype=torch.int32)
@@ -105,13 +92,15 @@ class FlowRunner:
     def _flow(self) -> Tensor:
         return follow(self._field(), self._noise, self._times).actions
 
-    def _field(self) -> Velocity:
+    def _context(self) -> PagedContext:
         geometry = self._network.expert.geometry
         dtype = self._network.action_out_proj.weight.dtype
         cosines, sines = rotary_angles(self._prefixes.first_positions, self._tokens, geometry, dtype)
-        context = PagedContext(self._prefixes, self._layers, self._shape.samples, cosines, sines, self._attend)
-        velocity = action_velocity(self._network, context)
-        if not self._shape.guided:
+        return PagedContext(self._prefixes, self._layers, self.shape.samples, cosines, sines, self._attend)
+
+    def _field(self) -> Velocity:
+        velocity = action_velocity(self._network, self._context())
+        if not self.shape.guided:
             return velocity
 
         def both(state: Tensor, time: Tensor) -> Tensor:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import attend_to_itself, causal_attention
 from alpamayo_ros.engine.native.decode_step import DecodeStep
-from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache
+from alpamayo_ros.engine.replayed import GraphMemory
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
 from alpamayo_ros.model.images import ImagePatches
 
@@ -97,8 +97,8 @@ class NativeBackbone:
 
         rotary = self._text.rotary(batch.positions[:, row, empty:])
         slots = torch.arange(start, end, device=hidden.device)
-        normed = self._text.run(hidden, rotary, self._pool.layers, slots, attend, deepstack)
-        return self._text.logits(normed[-logits:])
+        hidden = self._text.run(hidden, rotary, self._pool.layers, slots, attend, deepstack)
+        return self._text.logits(hidden[-logits:])
 
     def _read_more(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int) -> Tensor:
         """[B, logits, V]."""
@@ -119,6 +119,6 @@ class NativeBackbone:
 
         rotary = self._text.rotary((cache.length + index + delta).flatten())
         hidden = self._text.embed(token_ids.flatten())
-        normed = self._text.run(hidden, rotary, self._pool.layers, slots.long(), attend)
-        last = normed.unflatten(0, (rows, count))[:, -logits:]
+        hidden = self._text.run(hidden, rotary, self._pool.layers, slots.long(), attend)
+        last = hidden.unflatten(0, (rows, count))[:, -logits:]
         return self._text.logits(last.flatten(0, 1)).unflatten(0, (rows, logits))

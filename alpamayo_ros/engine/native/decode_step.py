@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import AttendCausal
-from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import TextModel
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache
+from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 
 
 class DecodeStep:

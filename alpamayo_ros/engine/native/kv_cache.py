@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.model.geometry import DecoderGeometry
 
 BLOCK_SIZE = 16  # tokens

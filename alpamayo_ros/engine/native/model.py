@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.flow.flows import Flows
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.native.backbone import NativeBackbone
-from alpamayo_ros.engine.native.flows import Flows
-from alpamayo_ros.engine.native.graph import GraphMemory
 from alpamayo_ros.engine.native.kv_cache import KVPool, PagedCache
 from alpamayo_ros.engine.native.pieces import Pieces, PlainPieces
 from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.native.text_model import TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
-from alpamayo_ros.engine.vllm.jobs import FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.replayed import GraphMemory
 from alpamayo_ros.model.action_space import UnicycleActionSpace
 from alpamayo_ros.model.alpamayo import AlpamayoModel, AlpamayoNetwork
 from alpamayo_ros.model.config import ModelConfig
@@ -114,12 +114,12 @@ class NativeModel:
     def velocity(self, prefix: Sequence[KVPrefix], samples: int) -> Velocity:
         """The flow's velocity field, for looking at single steps."""
         shape = FlowShape(len(prefix), samples, False, self.config.flow.num_inference_steps)
-        return self.flows.flow(shape).velocity(prefix)
+        return self.flows.runner(shape).velocity(prefix)
 
     def context(self, prefix: Sequence[KVPrefix], samples: int) -> Context:
         """What the expert reads."""
         shape = FlowShape(len(prefix), samples, False, self.config.flow.num_inference_steps)
-        return self.flows.flow(shape).context(prefix)
+        return self.flows.runner(shape).context(prefix)
 
 
 def _pieces(device: torch.device) -> Pieces:

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.model.pointwise import norm
 
 
 class Pieces(Protocol):
-    """Products come as [parts, T, columns], which whoever reads them adds up."""
+    """Hidden states are the residual stream [T, size]; `normed` says the weight of an RMSNorm in front of a product."""
 
-    def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W^T of [T, inner] and [columns, inner]."""
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """norm(x) W^T of weight [columns, size]: [T, columns]."""
 
-    def gated_product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """silu(x G^T) * (x U^T) [T, columns] of [2 columns, inner], G above U."""
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """silu(norm(x) G^T) * (norm(x) U^T) of weight [2 columns, size], G above U: [T, columns]."""
 
-    def add_and_norm(self, hidden: Tensor, parts: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        """Add a product to hidden [T, size] in place, if there is one, and give its RMSNorm."""
+    def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """The residual stream and x W^T of [T, inner] and [size, inner]."""
 
     def norm_and_rotate(
         self,
-        parts: Tensor,
+        states: Tensor,
         head_norms: tuple[Tensor, Tensor],
         eps: float,
         rotary: tuple[Tensor, Tensor],
@@ -36,7 +36,7 @@ class Pieces(Protocol):
         """Norm and rotary embedding by head; keys and values are written into the cache.
 
         Args:
-            parts: [parts, T, (heads + 2 kv_heads) dim]: queries, keys and values.
+            states: [T, (heads + 2 kv_heads) dim]: queries, keys and values.
             head_norms: Of queries and of keys [dim].
             eps: Of the norms.
             rotary: Cosines and sines [T, dim].
@@ -47,31 +47,26 @@ class Pieces(Protocol):
             Queries [T, heads, dim].
         """
 
-    def logits(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W^T as float32 [T, V]."""
-
 
 class PlainPieces:
     """Any device, and any number of tokens."""
 
-    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
-        return functional.linear(x, weight)[None]
+        return functional.linear(norm(hidden, normed, eps), weight)
 
-    def gated_product(self, x: Tensor, weight: Tensor) -> Tensor:
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
-        gate, up = functional.linear(x, weight).chunk(2, -1)
+        gate, up = functional.linear(norm(hidden, normed, eps), weight).chunk(2, -1)
         return functional.silu(gate) * up
 
-    def add_and_norm(self, hidden: Tensor, parts: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+    def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """See Pieces."""
-        if parts is not None:
-            hidden += parts.sum(0)
-        return norm(hidden, weight, eps)
+        return hidden + functional.linear(x, weight)
 
     def norm_and_rotate(
         self,
-        parts: Tensor,
+        states: Tensor,
         head_norms: tuple[Tensor, Tensor],
         eps: float,
         rotary: tuple[Tensor, Tensor],
@@ -80,15 +75,11 @@ class PlainPieces:
     ) -> Tensor:
         """See Pieces."""
         kv_heads, dim = cache.keys.shape[2:]
-        states = parts.sum(0).unflatten(-1, (-1, dim))
+        states = states.unflatten(-1, (-1, dim))
         query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
         cache.keys.flatten(0, 1).index_copy_(0, slots, _rotate(norm(key, head_norms[1], eps), *rotary))
         cache.values.flatten(0, 1).index_copy_(0, slots, value)
         return _rotate(norm(query, head_norms[0], eps), *rotary)
-
-    def logits(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See Pieces."""
-        return functional.linear(x, weight).float()
 
 
 def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

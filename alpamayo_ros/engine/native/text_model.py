@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.pieces import Pieces
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache
 from alpamayo_ros.model.geometry import BackboneGeometry, DecoderGeometry
 
 # layer, query [T, heads, dim], whose keys and values are in the cache already -> [T, heads, dim]
@@ -109,7 +109,7 @@ class TextModel:
         attend: Attend,
         deepstack: Deepstack | None = None,
     ) -> Tensor:
-        """The layers over hidden states [T, hidden], which are overwritten.
+        """The layers over hidden states [T, hidden].
 
         Args:
             hidden: Embedded tokens.
@@ -120,25 +120,22 @@ class TextModel:
             deepstack: Of the images among the tokens.
 
         Returns:
-            Their final norm, [T, hidden].
+            [T, hidden], before the final norm.
         """
         do, eps = self._pieces, self.geometry.rms_norm_eps
-        next_norms = [*(layer.attention_norm for layer in self._layers[1:]), self._norm]
-        normed = do.add_and_norm(hidden, None, self._layers[0].attention_norm, eps)
-        for index, (layer, cache, next_norm) in enumerate(zip(self._layers, caches, next_norms, strict=True)):
-            states = do.product(normed, layer.qkv)
+        for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
+            states = do.product(hidden, layer.attention_norm, eps, layer.qkv)
             query = do.norm_and_rotate(states, layer.head_norms, eps, rotary, cache, slots)
-            attended = do.product(attend(cache, query).flatten(1), layer.out)
-            normed = do.add_and_norm(hidden, attended, layer.mlp_norm, eps)
-            change = do.product(do.gated_product(normed, layer.gate_up), layer.down)
+            hidden = do.added_product(hidden, attend(cache, query).flatten(1), layer.out)
+            inner = do.gated_product(hidden, layer.mlp_norm, eps, layer.gate_up)
+            hidden = do.added_product(hidden, inner, layer.down)
             if deepstack is not None and index < len(deepstack.features):
-                change[0].index_add_(0, deepstack.places, deepstack.features[index].to(change.dtype))
-            normed = do.add_and_norm(hidden, change, next_norm, eps)
-        return normed
+                hidden.index_add_(0, deepstack.places, deepstack.features[index])
+        return hidden
 
-    def logits(self, normed: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
         """[T, V] float32 of what `run` gave."""
-        return self._pieces.logits(normed, self._head)
+        return self._pieces.product(hidden, self._norm, self.geometry.rms_norm_eps, self._head).float()
 
 
 def _fuse(layer: Any) -> TextLayer:

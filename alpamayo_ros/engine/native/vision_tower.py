@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from alpamayo_ros.engine.native.graph import GraphMemory, Replayed
+from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.model.backbone import VISION_ROPE_THETA, ImageFeatures
 from alpamayo_ros.model.images import ImagePatches
 

@@ -8,12 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.tools.parity.case import Checker
 from alpamayo_ros.tools.parity.end_to_end import EndToEndRun, cases

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
 from alpamayo_ros.engine.native.pieces import PlainPieces
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache
 
 SIZE, INNER, HEADS, KV_HEADS, DIM, BLOCK = 64, 96, 4, 2, 32, 16
 
@@ -34,14 +34,14 @@ def test_a_layer_of_kernels_is_the_plain_one(tokens: int, dtype: torch.dtype, de
     for do in (PlainPieces(), KernelPieces()):
         hidden = of(tokens, SIZE, seed=9)
         cache = LayerCache(*torch.zeros(2, 8, BLOCK, KV_HEADS, DIM, dtype=dtype, device=device))
-        normed = do.add_and_norm(hidden, None, norms, 1e-6)
-        query = do.norm_and_rotate(do.product(normed, qkv), head_norms, 1e-6, rotary, cache, slots)
-        inner = do.gated_product(normed, gate_up)
-        last = do.add_and_norm(hidden, do.product(inner, down), norms, 1e-6)
-        results.append((query, cache.keys, cache.values, inner, hidden, last, do.logits(last, head)))
+        states = do.product(hidden, norms, 1e-6, qkv)
+        query = do.norm_and_rotate(states, head_norms, 1e-6, rotary, cache, slots)
+        inner = do.gated_product(hidden, norms, 1e-6, gate_up)
+        added = do.added_product(hidden, inner, down)
+        results.append((states, query, cache.keys, cache.values, inner, added, do.product(added, norms, 1e-6, head)))
     tolerance = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     for plain, kernels in zip(*results, strict=True):
         assert kernels.shape == plain.shape
         assert kernels.dtype == plain.dtype
         torch.testing.assert_close(kernels, plain, atol=tolerance, rtol=tolerance)
-    assert (results[0][1] != 0).any(-1).all(-1).sum() == tokens
+    assert (results[0][2] != 0).any(-1).all(-1).sum() == tokens

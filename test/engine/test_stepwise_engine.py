@@ -432,7 +432,7 @@ def test_the_expert_reads_all_that_was_written_and_goes_on_from_there(
 
 def test_the_flow_has_as_many_steps_as_asked(engine: StepwiseEngine) -> None:
     calls: list[int] = []
-    network = engine._model.flows.network if isinstance(engine, NativeEngine) else engine._model.network
+    network = engine._model.network
     hook = network.expert.register_forward_hook(lambda *_: calls.append(1))
     for steps, expected in ((None, 10), (4, 4)):
         calls.clear()

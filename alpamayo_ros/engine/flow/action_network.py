@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from alpamayo_ros.model.alpamayo import ActionNetwork
+from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork
 from alpamayo_ros.model.expert import Context
 from alpamayo_ros.model.geometry import DecoderGeometry
 
@@ -32,7 +32,9 @@ class FusedActionNetwork:
     action_out_proj: nn.Linear
 
     @classmethod
-    def of(cls, network: ActionNetwork, sum_over_ranks: Callable[[Tensor], Tensor] | None = None) -> FusedActionNetwork:
+    def of(
+        cls, network: ActionNetwork | AlpamayoNetwork, sum_over_ranks: Callable[[Tensor], Tensor] | None = None
+    ) -> FusedActionNetwork:
         """Join the weights of the expert's products; `network` keeps working.
 
         Args:

@@ -13,7 +13,7 @@ from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache, PagedPref
 from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
-from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
+from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
 
@@ -31,7 +31,7 @@ class FlowRunner:
 
     def __init__(
         self,
-        network: ActionNetwork | FusedActionNetwork,
+        network: ActionNetwork | AlpamayoNetwork | FusedActionNetwork,
         layers: list[LayerCache],
         shape: FlowShape,
         tokens: int,

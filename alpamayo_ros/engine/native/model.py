@@ -32,6 +32,7 @@ class NativeModel:
 
     config: ModelConfig
     vocabulary: Vocabulary
+    network: AlpamayoNetwork  # of the backbone, the vision tower alone
     action_space: UnicycleActionSpace
     backbone: NativeBackbone
     device: torch.device
@@ -63,9 +64,12 @@ class NativeModel:
             config.flow.num_inference_steps,
             sizes.samples,
         )
+        if cuda:
+            torch.cuda.empty_cache()  # pieces that have been joined
         return cls(
             config=config,
             vocabulary=model.vocabulary,
+            network=model.network,
             action_space=model.action_space,
             backbone=NativeBackbone(text, vision, pool, sizes.sequence_tokens, sizes.samples),
             device=device,
@@ -77,11 +81,6 @@ class NativeModel:
             pool=pool,
             memory=memory,
         )
-
-    @property
-    def network(self) -> AlpamayoNetwork:
-        """The expert and its projections; of the backbone, the vision tower alone."""
-        return self.flows.network
 
     @torch.inference_mode()
     def capture(self) -> None:

@@ -30,7 +30,7 @@ from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
-from alpamayo_ros.engine.ticks import Reasoned, Tick, group, rows_of, timings_of
+from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
 from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
 
 Result = TypeVar("Result")
@@ -44,6 +44,9 @@ class StepwiseEngine:
     cache branches after the prompt. The unguided prompt of guidance is the guided one without its route, so it shares
     everything before the route.
     """
+
+    most_ticks = MOST_TICKS  # that a batch may have
+    most_rows: int | None = None  # texts that a batch of several ticks may have; None: as many as a tick has samples
 
     def __init__(
         self, kind: str, model: ResidentModel, name: str, max_samples: int, max_cameras: int, draw: DrawTokens
@@ -110,7 +113,8 @@ class StepwiseEngine:
         for observation, its in pairs:
             check_options(its, observation, self.info, self._model.vocabulary)
         predictions: dict[int, Prediction] = {}
-        for places in group(options, self.info.max_samples):
+        most_rows = min(self.most_rows or self.info.max_samples, self.info.max_samples)
+        for places in group(options, most_rows, self.most_ticks):
             done = self._guarded(self._predict, [pairs[place] for place in places])
             predictions.update(zip(places, done, strict=True))
         return [predictions[place] for place in range(len(pairs))]

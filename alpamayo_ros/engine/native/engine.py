@@ -14,7 +14,7 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.model import NativeModel
-from alpamayo_ros.engine.native.sizes import Sizes
+from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 
 WARM_UP_SAMPLES = (1, 6)
@@ -22,6 +22,8 @@ WARM_UP_SAMPLES = (1, 6)
 
 class NativeEngine(StepwiseEngine):
     """Runs NativeModel. Everything that a tick needs is made by `load` and `warm_up`."""
+
+    most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
 
     def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
         super().__init__("native", model, name, max_samples, max_cameras, DeviceDraw(model.device))

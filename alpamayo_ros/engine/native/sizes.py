@@ -11,8 +11,8 @@ from alpamayo_ros.model.config import ModelConfig
 
 TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
 REASONING_TOKENS = 1024  # room for them in a sequence
-TYPICAL_REASONING = 320  # tokens of each of several samples, with the prompt's last block
-TYPICAL_SAMPLES = 16
+BRANCH_TOKENS = 320  # of each of several samples: 256 of reasoning, a route's rest, and the prompt's last block
+BRANCHES = 32  # sixteen samples, with guidance
 PROMPTS = 4  # of the largest size, that can be read side by side
 GIB = 1 << 30
 
@@ -44,7 +44,7 @@ class Sizes:
         )
         text = config.backbone.text
         per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * dtype.itemsize
-        tokens = PROMPTS * sequence + 2 * min(samples, TYPICAL_SAMPLES) * TYPICAL_REASONING
+        tokens = PROMPTS * sequence + min(2 * samples, BRANCHES) * BRANCH_TOKENS
         if kv_cache_gib:
             tokens = int(kv_cache_gib * GIB / per_token)
             if tokens < sequence:

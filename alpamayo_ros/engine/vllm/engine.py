@@ -29,7 +29,7 @@ from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
-from alpamayo_ros.engine.flow.shape import FlowShape
+from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
@@ -50,7 +50,6 @@ from alpamayo_ros.model.rope_positions import rope_positions
 logger = logging.getLogger(__name__)
 
 WARM_UP_SAMPLES = 6  # the node's default
-CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
 
 
 class VllmEngine:
@@ -106,7 +105,7 @@ class VllmEngine:
         sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
         engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            shapes = _shapes(config, wanted.max_samples)
+            shapes = shapes_to_capture(config.flow.num_inference_steps, wanted.max_samples)
             plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
             backbone = VllmBackbone(engine, plan)
         except BaseException:
@@ -290,14 +289,6 @@ def _prefix(reading: Reading, pinned: Pinned) -> KVPrefix:
     sizes = [(picture.rows, picture.columns) for picture in reading.pictures]
     delta = rope_positions(reading.prompt, sizes).delta
     return KVPrefix(pinned.block_ids, pinned.length, pinned.length + delta)
-
-
-def _shapes(config: ModelConfig, max_samples: int) -> tuple[FlowShape, ...]:
-    """What to capture: other numbers of samples take the next larger one."""
-    steps = config.flow.num_inference_steps
-    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
-    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
-    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
 
 
 @contextmanager

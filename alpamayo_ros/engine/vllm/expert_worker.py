@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,8 @@ from torch import Tensor
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from alpamayo_ros.core.types import EngineError
-from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
-from alpamayo_ros.engine.flow.flow_runner import FlowRunner
+from alpamayo_ros.engine.flow.flows import Flows
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.vllm.connector import PinningConnector
 from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob
 from alpamayo_ros.engine.vllm.kv_layout import read_layers
@@ -25,7 +22,7 @@ from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, open_weights
 register()  # a worker that is a process of its own imports this file before it looks for the model class
 
 
-class ResidentExpert:
+class ResidentExpert(Flows):
     """The expert, loaded, and its runners by shape."""
 
     def __init__(self, plan: ExpertPlan, layers: list[LayerCache], dtype: torch.dtype, rank: int, ranks: int) -> None:
@@ -39,53 +36,22 @@ class ResidentExpert:
             checkpoint.load_into(network, device, dtype)
         else:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
-        self.network = network.to(device)
+        network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         sum_over_ranks = None
         if ranks > 1:
             from alpamayo_ros.engine.vllm import expert_shards
 
-            expert_shards.keep_shard(self.network.expert, rank, ranks)
+            expert_shards.keep_shard(network.expert, rank, ranks)
             sum_over_ranks = expert_shards.sum_over_ranks
-        cuda = device.type == "cuda"
-        self._flow_network = FusedActionNetwork.of(self.network, sum_over_ranks) if cuda else self.network
-        self.layers = layers
-        self._tokens = config.action_space.n_waypoints
-        self._max_blocks = math.ceil(plan.sequence_tokens / layers[0].keys.shape[1])
-        self._captured: dict[FlowShape, FlowRunner] = {}
-        if cuda:
-            pool = torch.cuda.graph_pool_handle()
-            for shape in sorted(plan.shapes, key=lambda shape: -shape.trajectories):  # the first sizes the pool
-                self._captured[shape] = self.runner(shape)
-                self._captured[shape].capture(pool)
-
-    def runner(self, shape: FlowShape) -> FlowRunner:
-        """A runner of its own, not captured."""
-        return FlowRunner(self._flow_network, self.layers, shape, self._tokens, self._max_blocks)
+        super().__init__(network, layers, config.action_space.n_waypoints, plan.sequence_tokens, sum_over_ranks)
+        if device.type == "cuda":
+            self.capture(plan.shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""
-        rows, trajectories = len(job.prefixes), len(job.noise)
-        wanted = FlowShape(rows, trajectories // rows, bool(job.unguided), job.steps)
-        shape = self._smallest_captured(wanted)
-        runner = self._captured[shape] if shape else self.runner(wanted)
-        prefixes = [*job.prefixes]
-        if job.unguided:
-            spare = [prefixes[0]] * ((shape or wanted).rows - rows)
-            prefixes += [*spare, *job.unguided]
-        return runner.run(prefixes, job.noise, job.weight)[:trajectories].cpu()
-
-    def _smallest_captured(self, wanted: FlowShape) -> FlowShape | None:
-        """One row may be captured with more samples than wanted; more rows have one sample each, and may be more."""
-        fitting = [
-            shape
-            for shape in self._captured
-            if (shape.guided, shape.steps) == (wanted.guided, wanted.steps)
-            and (shape.rows == 1) == (wanted.rows == 1)
-            and shape.rows >= wanted.rows
-            and shape.samples >= wanted.samples
-        ]
-        return min(fitting, key=lambda shape: shape.trajectories, default=None)
+        samples = len(job.noise) // len(job.prefixes)
+        return self.denoise(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
 
 
 class ExpertWorker:

@@ -16,6 +16,7 @@ from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
 from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
+from alpamayo_ros.model.resize import Resize, resize
 from alpamayo_ros.sensors.decode import decode
 
 DECODERS = 4  # threads; decoding leaves Python's lock to others
@@ -33,11 +34,14 @@ class EncodedFrame:
 class FrameFeatures:
     """The newest `capacity` frames' features."""
 
-    def __init__(self, vision: VisionModel, images: ImageConfig, device: torch.device, capacity: int) -> None:
+    def __init__(
+        self, vision: VisionModel, images: ImageConfig, device: torch.device, capacity: int, resize: Resize = resize
+    ) -> None:
         self._vision = vision
         self._images = images
         self._device = device
         self._capacity = capacity
+        self._resize = resize
         self._kept: OrderedDict[int, EncodedFrame] = OrderedDict()  # by serial, the one used last at the end
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
 
@@ -77,7 +81,7 @@ class FrameFeatures:
         for frame, picture in zip(frames, pictures, strict=True):
             self._check_size(frame, *picture.shape[:2])
         with clock.stage("preprocess"):
-            patches = [preprocess([picture], self._images, self._device) for picture in pictures]
+            patches = [preprocess([picture], self._images, self._device, self._resize) for picture in pictures]
         with clock.stage("vision"):
             features = self._vision.encode_each(patches)
         return [EncodedFrame(each, *picture.shape[:2]) for each, picture in zip(features, pictures, strict=True)]

@@ -14,6 +14,7 @@ CAMERAS = {
     "cross_right": (120.0, (1.9, -0.9, 1.1), -60.0),
     "front_tele": (30.0, (1.7, 0.1, 1.5), 0.0),
 }
+CAMERA_INDICES = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}  # the model's
 
 
 def rig(width: int, height: int) -> dict[str, CameraModel]:

@@ -86,8 +86,8 @@ def drive_closed_loop(
         latency_s: from an observation until the path that it led to is followed.
     """
     journey, follower, observer, recorder = Journey(world), Follower(latency_s), Observer(renderer), TraceRecorder()
-    progress_s, farthest = 0.0, 0.0
-    while not is_over(journey, progress_s):
+    progress = Progress()
+    while not progress.is_over(journey):
         observation = observer.look(journey)
         if journey.time_s >= LEAD_IN_S - STEP_S / 2:
             recorder.add(journey)
@@ -99,16 +99,23 @@ def drive_closed_loop(
                 journey.drive()
             else:
                 journey.move(*follower.control(journey.vehicle, journey.time_s))
-        if journey.along > farthest + 1.0:
-            progress_s, farthest = journey.time_s, journey.along
     recorder.add(journey)
     return recorder.trace()
 
 
-def is_over(journey: Journey, progress_s: float) -> bool:
-    """Whether there is nothing more to drive; `progress_s` is when the vehicle last got on."""
-    late = journey.time_s > max(journey.world.length / SLOWEST, STUCK_S) or journey.time_s > progress_s + STUCK_S
-    return journey.has_arrived or late or abs(journey.left) > FARTHEST_OFF
+class Progress:
+    """Finds out whether there is anything left to drive."""
+
+    def __init__(self) -> None:
+        self._since_s, self._farthest = 0.0, 0.0
+
+    def is_over(self, journey: Journey) -> bool:
+        """Whether it has arrived, takes too long, is stuck, or is too far off its lane to come back."""
+        if journey.along > self._farthest + 1.0:
+            self._since_s, self._farthest = journey.time_s, journey.along
+        late = journey.time_s > max(journey.world.length / SLOWEST, STUCK_S)
+        stuck = journey.time_s > self._since_s + STUCK_S
+        return journey.has_arrived or late or stuck or abs(journey.left) > FARTHEST_OFF
 
 
 def _history(poses: Array) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ BRANCH = 70.0  # m of the roads that the route doesn't take
 LARGEST_HEADING = np.radians(115)  # the route never turns back, and so never crosses itself
 RUN_OUT = 160.0  # m of road after the route's end, for the eye and for planning
 SHORTEST, LONGEST = 50.0, 10_000.0  # m, of routes
+FIRST_HELD_OUT_SEED = 1_000_000  # worlds from here on are for tests and reports: nothing is trained on them
 START_SPEED = (3.0, 11.0)  # m/s, slowest and fastest
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.drive_bag import BASE_LINK
 from alpamayo_ros.sensors.camera_model import CameraModel
-from alpamayo_ros.sim.closed_loop import LEAD_IN_S, is_over
+from alpamayo_ros.sim.closed_loop import LEAD_IN_S, Progress
 from alpamayo_ros.sim.drive_messages import SECOND, DriveMessages
 from alpamayo_ros.sim.follower import FollowedPath, Follower
 from alpamayo_ros.sim.imperfections import Imperfections
@@ -46,23 +46,14 @@ class LiveDrive:
     """How it went."""
 
     trace: Trace
-    end_ns: int
-    trajectories: int  # that came in time to be followed
+    end_ns: int  # the last stamp
+    trajectories: int  # that were followed
     unanswered: int  # ticks in lock step that got neither trajectory nor reason
     skips: Counter[str]
 
 
-def drive_live(
-    world: World,
-    cameras: dict[str, CameraModel],
-    node: DriveNode,
-    options: LiveOptions,
-    *,
-    start_ns: int,
-    seconds: float,
-    stop: threading.Event,
-) -> LiveDrive:
-    """Drive until the route or the time is over, or `stop` is set.
+class LiveLoop:
+    """One drive over topics.
 
     In a closed loop the expert drives for the first 1.6 s, and on until the first trajectory is there.
 
@@ -72,70 +63,86 @@ def drive_live(
         node: sends and hears; its subscribers are there already.
         options: how.
         start_ns: the first stamp.
-        seconds: of simulated time at most.
-        stop: ends it.
-
-    Raises:
-        AlpamayoError: in a closed loop no trajectory comes.
     """
-    journey, follower, recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
-    if options.clock:
-        node.publish_clock(start_ns)
-        node.spin(SETTLE_S)
-    node.take_answers()
-    node.take_skips()
-    messages = DriveMessages(
-        journey,
-        cameras,
-        node,
-        start_ns=start_ns,
-        camera_hz=options.camera_hz,
-        form=options.form,
-        imperfections=options.imperfections,
-    )
-    states: dict[int, VehicleState] = {}
-    skips = Counter[str]()
-    trajectories = unanswered = 0
-    progress_s = farthest = 0.0
-    begun = time.monotonic()
-    while journey.time_s < seconds and not is_over(journey, progress_s) and not stop.is_set():
+
+    def __init__(
+        self, world: World, cameras: dict[str, CameraModel], node: DriveNode, options: LiveOptions, start_ns: int
+    ) -> None:
+        self._node, self._options, self._start_ns = node, options, start_ns
+        self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
         if options.clock:
-            node.publish_clock(messages.now_ns)
-        messages.write()
-        states[messages.now_ns] = journey.vehicle
-        led_in = journey.time_s > LEAD_IN_S - STEP_S / 2
-        if messages.is_image_due and led_in:
-            recorder.add(journey)
-        if options.lock_step:
-            if messages.is_image_due and led_in:
-                node.wait_for(messages.now_ns, ANSWER_TIMEOUT_S)
-        else:
-            node.spin(begun + journey.time_s / options.speed - time.monotonic())
-        answers = node.take_answers()
-        new = node.take_skips()
-        if options.lock_step and messages.is_image_due and led_in:
-            unanswered += not answers and not new
-        skips += new if led_in else Counter()
+            node.publish_clock(start_ns)
+            node.spin(SETTLE_S)
+        node.take_answers()  # of an earlier drive
+        node.take_skips()
+        self._messages = DriveMessages(
+            self._journey,
+            cameras,
+            node,
+            start_ns=start_ns,
+            camera_hz=options.camera_hz,
+            form=options.form,
+            imperfections=options.imperfections,
+        )
+        self._states: dict[int, VehicleState] = {}  # by stamp
+        self._skips = Counter[str]()
+        self._trajectories = self._unanswered = 0
+
+    def run(self, seconds: float, stop: threading.Event) -> LiveDrive:
+        """Drive until the route, the time (s, simulated) or hope is over, or `stop` is set.
+
+        Raises:
+            AlpamayoError: in a closed loop no trajectory comes.
+        """
+        journey, options = self._journey, self._options
+        progress, begun = Progress(), time.monotonic()
+        while journey.time_s < seconds and not progress.is_over(journey) and not stop.is_set():
+            is_tick = self._send()
+            if is_tick:
+                self._recorder.add(journey)
+            if not options.lock_step:
+                self._node.spin(begun + journey.time_s / options.speed - time.monotonic())
+            elif is_tick:
+                self._node.wait_for(self._messages.now_ns, ANSWER_TIMEOUT_S)
+            self._hear(is_tick)
+            self._move()
+        self._recorder.add(journey)
+        end_ns = self._messages.now_ns
+        return LiveDrive(self._recorder.trace(), end_ns, self._trajectories, self._unanswered, self._skips)
+
+    def _send(self) -> bool:
+        """This moment's messages; whether the node can answer them."""
+        if self._options.clock:
+            self._node.publish_clock(self._messages.now_ns)
+        self._messages.write()
+        self._states[self._messages.now_ns] = self._journey.vehicle
+        return self._messages.is_image_due and self._journey.time_s > LEAD_IN_S - STEP_S / 2
+
+    def _hear(self, is_tick: bool) -> None:
+        answers, skips = self._node.take_answers(), self._node.take_skips()
+        self._unanswered += is_tick and self._options.lock_step and not answers and not skips
+        if self._journey.time_s > LEAD_IN_S:
+            self._skips += skips
         for answer in answers:
-            if answer.t0_ns in states:
-                follower.take(_followed(answer, states[answer.t0_ns], start_ns))
-                trajectories += 1
-        if options.closed_loop and trajectories and journey.time_s > LEAD_IN_S + options.latency_s - STEP_S / 2:
-            journey.move(*follower.control(journey.vehicle, journey.time_s))
-        else:
-            journey.drive()
-        if options.closed_loop and not trajectories and journey.time_s > SILENCE_S:
-            why = f"ticks skipped: {dict(skips) or 'none'}"
+            if answer.t0_ns in self._states:
+                self._follower.take(self._followed(answer))
+                self._trajectories += 1
+
+    def _followed(self, answer: Answer) -> FollowedPath:
+        """A trajectory in the world; odom is the world."""
+        t0_s = (answer.t0_ns - self._start_ns) / SECOND
+        vehicle = self._states[answer.t0_ns]
+        if answer.frame_id == BASE_LINK:
+            return FollowedPath.from_vehicle(t0_s, vehicle, answer.xy)
+        return FollowedPath(t0_s, np.concatenate([[vehicle[:2]], answer.xy]))
+
+    def _move(self) -> None:
+        journey, options = self._journey, self._options
+        is_led_in = journey.time_s > LEAD_IN_S + options.latency_s - STEP_S / 2
+        if options.closed_loop and self._trajectories and is_led_in:
+            journey.move(*self._follower.control(journey.vehicle, journey.time_s))
+            return
+        journey.drive()
+        if options.closed_loop and not self._trajectories and journey.time_s > SILENCE_S:
+            why = f"ticks skipped: {dict(self._skips) or 'none'}"
             raise AlpamayoError(f"no trajectory came in the first {SILENCE_S:.0f} s of the drive; {why}")
-        if journey.along > farthest + 1.0:
-            progress_s, farthest = journey.time_s, journey.along
-    recorder.add(journey)
-    return LiveDrive(recorder.trace(), messages.now_ns, trajectories, unanswered, skips)
-
-
-def _followed(answer: Answer, vehicle: VehicleState, start_ns: int) -> FollowedPath:
-    """A trajectory in the world; odom is the world."""
-    t0_s = (answer.t0_ns - start_ns) / SECOND
-    if answer.frame_id == BASE_LINK:
-        return FollowedPath.from_vehicle(t0_s, vehicle, answer.xy)
-    return FollowedPath(t0_s, np.concatenate([[vehicle[:2]], answer.xy]))

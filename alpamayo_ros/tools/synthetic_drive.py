@@ -25,7 +25,7 @@ from alpamayo_ros.sim.world import World
 from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.drive_node import DriveNode
-from alpamayo_ros.tools.live_loop import LiveOptions, drive_live
+from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
 
 START_NS = 1_000_000_000_000_000_000  # of bags and of simulated time
 SUBSCRIBERS_TIMEOUT_S = 60.0
@@ -124,7 +124,7 @@ def send(options: argparse.Namespace, stop: threading.Event) -> int:
         if options.closed_loop or options.lock_step:
             node.wait_until_heard(SUBSCRIBERS_TIMEOUT_S)
         start_ns = START_NS if in_time else time.time_ns()
-        drive = drive_live(world, cameras, node, live, start_ns=start_ns, seconds=seconds, stop=stop)
+        drive = LiveLoop(world, cameras, node, live, start_ns).run(seconds, stop)
     if options.closed_loop:
         print(score_table([score(world, drive.trace)]))
         print(f"{drive.trajectories} trajectories came; ticks skipped: {dict(drive.skips) or 'none'}")

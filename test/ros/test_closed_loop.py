@@ -16,6 +16,7 @@ from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.drive_bag import ODOMETRY_TOPIC, image_topic
 from alpamayo_ros.sim.driver import Lane, Situation, plan
 from alpamayo_ros.sim.path import SPACING
+from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
 from alpamayo_ros.sim.scoring import ClosedLoopScore, score
 from alpamayo_ros.sim.vehicle import VehicleState, steering_for
@@ -79,10 +80,10 @@ def drive(ros_domain: int, live: Live, monkeypatch: pytest.MonkeyPatch) -> Calla
         overrides = {**PARAMETERS, **{name.replace("__", "."): value for name, value in parameters.items()}}
         live.node(lambda _: LaneEngine(world, change), parameters=overrides)
         options = LiveOptions(closed_loop=True, lock_step=True, clock=True, form="png")
-        cameras = rig(32, 24)
-        with DriveNode(cameras) as node:
+        renderer = Renderer(world, rig(32, 24))
+        with DriveNode(renderer.cameras) as node:
             node.wait_until_heard(20.0)
-            driven = LiveLoop(world, cameras, node, options, START_NS).run(float("inf"), threading.Event())
+            driven = LiveLoop(world, renderer, node, options, START_NS).run(float("inf"), threading.Event())
         assert driven.unanswered == 0
         return score(world, driven.trace)
 

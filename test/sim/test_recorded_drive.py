@@ -8,6 +8,7 @@ import pytest
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.sim.world import World
 
 GENEROUS_RATE = 25.0  # ticks a second; it is six times as fast on a quiet core
 
@@ -60,9 +61,15 @@ def test_an_undisturbed_plan_comes_true_where_nothing_changes() -> None:
 
 
 def test_a_disturbed_vehicle_gets_off_its_lane_and_plans_to_return() -> None:
-    calm, pushed = (record_drive(0, 20.0, image_size=(16, 16), disturbed=disturbed) for disturbed in (False, True))
+    calm, pushed = (record_drive(2, 20.0, image_size=(16, 16), disturbed=disturbed) for disturbed in (False, True))
     returning = [tick for tick, sentence in enumerate(pushed.sentences) if "back to the middle" in sentence]
     assert returning
+    route = World.for_seconds(2, 20.0).route.xy
+    for tick in returning:
+        ends = pushed.positions[tick] + pushed.rotations[tick] @ pushed.futures[tick, -1]
+        assert np.linalg.norm(route - ends[:2], axis=1).min() < 0.3
+    furthest = [np.linalg.norm(route - pushed.positions[tick, :2], axis=1).min() for tick in returning]
+    assert max(furthest) > 0.5
     assert not any("back to the middle" in sentence for sentence in calm.sentences)
 
 

@@ -23,6 +23,7 @@ from alpamayo_ros.sim.vehicle import VehicleState, steering_for
 from alpamayo_ros.sim.world import Control, World
 from alpamayo_ros.tools.drive_node import Answer, DriveNode
 from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
+from alpamayo_ros.tools.synthetic_drive import build_parser, send
 
 START_NS = 1_000_000_000_000_000_000
 PARAMETERS = {
@@ -143,3 +144,14 @@ def test_odometry_taken_in_a_wrong_frame_leaves_the_lane(drive: Callable[..., Dr
 def test_poses_that_are_a_tick_late_show(drive: Callable[..., Driven]) -> None:
     driven = drive(replace(WORLD, length=60.0), odometry__time_offset=0.1)
     assert np.median(driven.start_errors) > 0.4  # at 5 m/s and more
+
+
+def test_it_drives_in_real_time_too(ros_domain: int, live: Live, capsys: pytest.CaptureFixture) -> None:
+    """With losses, lateness and noise, and a node that drives straight on."""
+    live.node(parameters=PARAMETERS)
+    arguments = ["--closed-loop", "--clock", "--rate", "2", "--duration", "6", "--seed", "1006", "--size", "32", "24"]
+    arguments += ["--drop", "0.02", "--jitter", "0.02", "--noise", "0.01"]
+    assert send(build_parser().parse_args(arguments), threading.Event()) == 0
+    table, ticks = capsys.readouterr().out.rsplit("\n", 2)[:2]
+    assert "0 of 1 routes driven to their end" in table
+    assert int(ticks.split()[0]) > 15

@@ -29,7 +29,7 @@ from alpamayo_ros.progress import progress
 from alpamayo_ros.sensors.camera_model import CameraModel
 
 Record = Mapping[str, Any]
-POSE_SPACING_NS = 20_000_000  # of poses that are kept: all sensors together have hundreds a second
+POSE_SPACING_NS = 15_000_000  # of poses that are kept: all sensors together have hundreds a second
 
 
 def read_nuscenes(source: Path, scene: str | None = None, version: str | None = None) -> RecordedDrive:
@@ -127,7 +127,7 @@ def _camera(source: Path, channel: str, images: Sequence[Record], mounting: Reco
 
 
 def _poses(tables: _Tables, tokens: set[str]) -> tuple[Any, Array]:
-    """Stamps [N] ns and poses [N, 4, 4] of the ego frame in the map, at most 50 a second."""
+    """Stamps [N] ns and poses [N, 4, 4] of the ego frame in the map, at most 67 a second."""
     records = progress(tables.read("ego_pose"), desc="reading poses", unit=" poses")
     wanted = [record for record in records if record["token"] in tokens]
     if not wanted:

@@ -62,6 +62,8 @@ def write_html(path: Path, report: Mapping[str, Any], records: Records, worst: S
     environment.filters |= {each.__name__: each for each in (words, number, percent, interval, known, jpeg, printable)}
     page = environment.get_template(TEMPLATE).render(
         report=report,
+        title=_title(report),
+        live=report.get("live"),
         worst=worst,
         charts=_charts(report, records),
         horizons=list(STEPS),
@@ -106,6 +108,11 @@ def jpeg(data: bytes) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data).decode()
 
 
+def _title(report: Mapping[str, Any]) -> str:
+    path = report["bag"]["path"]
+    return f"Evaluation of the running node {path}" if "live" in report else f"Evaluation of {path.split('/')[-1]}"
+
+
 def _bounds() -> dict[str, str]:
     """Each of nuPlan's bounds as text."""
     return {
@@ -122,6 +129,7 @@ def _charts(report: Mapping[str, Any], records: Records) -> list[dict[str, str]]
         (scored, "Error against speed", "half", lambda: charts.error_by_speed(records)),
         (ok, "Map of the drive", "half", lambda: charts.drive_map(records)),
         (ok, "Latency", "half", lambda: charts.latencies(records)),
+        (ok and "live" in report, "Age at publication", "half", lambda: charts.ages(records)),
         (
             bool(records),
             "Skipped ticks over time",

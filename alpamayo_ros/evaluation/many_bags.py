@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.evaluation.evaluate import TICKS
-from alpamayo_ros.evaluation.output_folder import REPORT, is_evaluation
+from alpamayo_ros.evaluation.output_folder import REPORT, TICKS, is_evaluation
 from alpamayo_ros.evaluation.report import OPEN_LOOP, summarise
 from alpamayo_ros.progress import progress
 

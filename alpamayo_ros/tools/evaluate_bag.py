@@ -35,10 +35,8 @@ from alpamayo_ros.evaluation.many_bags import (
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evaluation, unfinished
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
-from alpamayo_ros.evaluation.thresholds import NAMES, Limit, broken, figure, parse_limit
+from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
 from alpamayo_ros.tools.command import guarded, run_command
-
-TOO_BAD = 3  # status when a limit of --fail-above is broken
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -74,6 +74,7 @@ class LiveListener:
     def listen(self, stop: threading.Event) -> None:
         """Take messages until `stop` is set, or as the options say."""
         started = shown = time.monotonic()
+        print(f"listening to {self._name}", file=sys.stderr, flush=True)
         while not stop.is_set():
             self._executor.spin_once(timeout_sec=POLL)
             for scored in self._live.due():

@@ -56,7 +56,7 @@ def drawable(record: Record, tick: Tick, future: Future) -> Drawable:
         truth=_small(future.xyz),
         candidates=_small(tick.prediction.xyz),
         chosen=_small(tick.chosen.xyz),
-        baselines={name: _small(baseline(tick.observation)) for name, baseline in BASELINES.items()},
+        baselines={name: _small(baseline(tick.observation).xyz) for name, baseline in BASELINES.items()},
     )
     return Drawable(record, tick.now_ns, paths)
 

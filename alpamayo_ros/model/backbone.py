@@ -154,11 +154,14 @@ class Backbone:
         levels = [each if isinstance(each, Tensor) else torch.cat(each) for each in output.deepstack_features]
         split = [level.split(patches.token_counts) for level in levels]
         deepstack = [torch.stack(of_image) for of_image in zip(*split, strict=True)]
-        grids = patches.grid_thw.tolist()
         return [
             ImageFeatures(embeddings, deep, rows // self._merge, columns // self._merge)
-            for embeddings, deep, (_, rows, columns) in zip(output.pooler_output, deepstack, grids, strict=True)
+            for embeddings, deep, (rows, columns) in zip(output.pooler_output, deepstack, patches.grids, strict=True)
         ]
+
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images one by one: side by side their features would round differently with each company."""
+        return [self.encode(each)[0] for each in patches]
 
     def read(self, batch: PromptBatch, cache: KVCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache.

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
 
 
 def worker(engine: VllmEngine) -> Any:

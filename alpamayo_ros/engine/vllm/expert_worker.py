@@ -11,10 +11,13 @@ from torch import Tensor
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
+from alpamayo_ros.engine.flow.flow_runner import FlowRunner
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.vllm.connector import PinningConnector
-from alpamayo_ros.engine.vllm.flow_runner import FlowRunner, uses_flash_attention
-from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache, read_layers
+from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob
+from alpamayo_ros.engine.vllm.kv_layout import read_layers
 from alpamayo_ros.engine.vllm.plugin import register
 from alpamayo_ros.engine.vllm.random_loader import fill_action_network
 from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, open_weights
@@ -38,15 +41,19 @@ class ResidentExpert:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
         self.network = network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
+        sum_over_ranks = None
         if ranks > 1:
-            from alpamayo_ros.engine.vllm.expert_shards import keep_shard
+            from alpamayo_ros.engine.vllm import expert_shards
 
-            keep_shard(self.network.expert, rank, ranks)
+            expert_shards.keep_shard(self.network.expert, rank, ranks)
+            sum_over_ranks = expert_shards.sum_over_ranks
+        cuda = device.type == "cuda"
+        self._flow_network = FusedActionNetwork.of(self.network, sum_over_ranks) if cuda else self.network
         self.layers = layers
         self._tokens = config.action_space.n_waypoints
         self._max_blocks = math.ceil(plan.sequence_tokens / layers[0].keys.shape[1])
         self._captured: dict[FlowShape, FlowRunner] = {}
-        if uses_flash_attention(layers):
+        if cuda:
             pool = torch.cuda.graph_pool_handle()
             for shape in sorted(plan.shapes, key=lambda shape: -shape.trajectories):  # the first sizes the pool
                 self._captured[shape] = self.runner(shape)
@@ -54,7 +61,7 @@ class ResidentExpert:
 
     def runner(self, shape: FlowShape) -> FlowRunner:
         """A runner of its own, not captured."""
-        return FlowRunner(self.network, self.layers, shape, self._tokens, self._max_blocks)
+        return FlowRunner(self._flow_network, self.layers, shape, self._tokens, self._max_blocks)
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.model.config import ModelConfig
 
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
@@ -31,21 +32,6 @@ class Draw:
         if not options.temperature:
             return None
         return {DRAW_ARGUMENT: asdict(cls(options.seed, sample, options.temperature, options.top_p))}
-
-
-@dataclass(frozen=True)
-class FlowShape:
-    """What a flow's buffers and graph are made for; the lengths of the prefixes are not part of it."""
-
-    rows: int  # R prefixes
-    samples: int  # G trajectories after each
-    guided: bool  # with as many prefixes again, without the route, in the same batch
-    steps: int  # of Euler's method
-
-    @property
-    def trajectories(self) -> int:
-        """R G."""
-        return self.rows * self.samples
 
 
 @dataclass(frozen=True)

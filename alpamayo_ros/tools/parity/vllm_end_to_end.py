@@ -15,11 +15,12 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.vllm.backbone import Reading, Writing
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate

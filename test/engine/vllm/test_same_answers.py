@@ -12,10 +12,11 @@ from tiny_checkpoint import drive
 
 from alpamayo_ros.core.types import EngineError, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 
 pytestmark = pytest.mark.vllm
 

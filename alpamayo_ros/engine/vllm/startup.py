@@ -170,8 +170,6 @@ def start_vllm(
         "max_num_batched_tokens": sizes.batch_tokens,
         "kv_cache_memory_bytes": sizes.kv_bytes,
         "enable_prefix_caching": True,
-        # with it, a step that failed or was cut off left blocks behind on CUDA (vLLM 0.25.1)
-        "async_scheduling": False,
         "limit_mm_per_prompt": {"image": sizes.frames, "video": 0},
         "mm_processor_cache_gb": 1,
         "disable_log_stats": True,
@@ -181,7 +179,8 @@ def start_vllm(
         "kv_transfer_config": KVTransferConfig(
             kv_connector="PinningConnector",
             kv_connector_module_path=f"{PACKAGE}.connector",
-            kv_role="kv_both",
+            # a consumer's blocks are freed by a count of steps, which goes wrong for good when a step fails
+            kv_role="kv_producer",
         ),
     }
     if config.random_seed is not None:

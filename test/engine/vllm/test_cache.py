@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from inside_vllm import free_blocks, layers, model, scheduler, worker
+from inside_vllm import before_each_flow, free_blocks, layers, scheduler, worker
 from tiny_checkpoint import drive
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,22 +22,6 @@ pytestmark = pytest.mark.vllm
 
 SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
 ROUTE = "Turn left in 30m"
-
-
-@contextmanager
-def before_each_flow(engine: VllmEngine, action: Any) -> Iterator[None]:
-    expert = worker(engine)._alpamayo
-    run = expert.run
-
-    def wrapped(job: FlowJob) -> torch.Tensor:
-        action(job)
-        return run(job)
-
-    expert.run = wrapped
-    try:
-        yield
-    finally:
-        del expert.run
 
 
 @pytest.mark.parametrize(
@@ -155,44 +137,6 @@ def test_the_last_token_is_in_the_cache_and_the_prompt_is_read_once(
     assert sum(read[1:]) <= 3 * 6 + 6 * (size + written) + 3 * (prompt - tick.prompt.route.start)
 
 
-def test_short_requests_leak_nothing(engine: VllmEngine) -> None:
-    """500 of them, of every kind: finished, aborted, failed."""
-    backbone = engine._backbone
-    engine.predict(drive(), SHORT)
-    before = free_blocks(engine)
-    observation = drive()
-    tick = engine._open(observation, SHORT)
-    reading = Reading(tick.prompt, tick.pictures, (engine._vocabulary.future_start,))
-    for number in range(100):
-        backbone.write([Writing(reading, (), 2)], clock())
-        backbone.release(backbone.pin([reading, reading]))
-        late = backbone.write([Writing(reading, (), 50, deadline=0.0)], clock())
-        assert late[0].late
-        with pytest.raises(EngineError, match="broken"), _broken_model(engine, number % 2):
-            backbone.pin([reading])
-    assert free_blocks(engine) == before
-    assert not scheduler(engine).requests
-    assert engine.predict(observation, SHORT).finish_reasons == ("length",)
-
-
-def test_a_flow_that_fails_gives_its_blocks_back(engine: VllmEngine) -> None:
-    before = free_blocks(engine)
-
-    def fail(_job: FlowJob) -> None:
-        raise RuntimeError("no more memory")
-
-    observation = drive(navigation=ROUTE)
-    options = replace(SHORT, num_samples=3, reasoning="independent", guidance_weight=1.5)
-    with (
-        before_each_flow(engine, fail),
-        pytest.raises(EngineError, match=r"vLLM failed on .*: RuntimeError: no more memory"),
-    ):
-        engine.predict(observation, options)
-    assert free_blocks(engine) == before
-    engine.predict(observation, options)
-    assert free_blocks(engine) == before
-
-
 def test_preempted_requests_leak_nothing_and_write_the_same(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,22 +168,6 @@ def test_more_sequences_than_fit_are_refused_before_they_start(engine: VllmEngin
     with pytest.raises(EngineError, match=r"20 sequences need \d+: raise engine.kv_cache_memory"):
         engine._backbone.pin(readings)
     engine.predict(drive(), SHORT)
-
-
-@contextmanager
-def _broken_model(engine: VllmEngine, at_once: int) -> Iterator[None]:
-    """A model that fails in its forward pass, or after it."""
-    broken = model(engine)
-    name = "forward" if at_once else "compute_logits"
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise EngineError("broken on purpose")
-
-    setattr(broken, name, fail)
-    try:
-        yield
-    finally:
-        delattr(broken, name)
 
 
 def clock() -> StageClock:

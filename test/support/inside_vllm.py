@@ -39,6 +39,12 @@ def free_blocks(engine: VllmEngine) -> int:
     return scheduler(engine).kv_cache_manager.block_pool.get_num_free_blocks()
 
 
+def forget(engine: VllmEngine) -> None:
+    """Nothing in the cache is found again."""
+    free_blocks(engine)
+    assert engine._backbone._engine.reset_prefix_cache()
+
+
 def gather(layer: LayerCache, prefix: KVPrefix) -> tuple[torch.Tensor, torch.Tensor]:
     """Copies of the keys and values of a prefix, [tokens, kv_heads, head_dim]."""
     blocks = list(prefix.block_ids)

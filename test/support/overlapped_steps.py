@@ -44,6 +44,8 @@ def overlapped_steps(overlapped: bool) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EngineArgs, "create_engine_config", asked)
+        # writes the input of a step that failed into a string, which takes longer than the tests
+        patch.setattr("vllm.v1.engine.core.dump_engine_exception", lambda *_: None)
         if overlapped and not torch.cuda.is_available():
             _allow_on_cpu(patch)
         yield

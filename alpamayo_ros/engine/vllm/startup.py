@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",  # its logits processors have another interface
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "TRITON_F32_DEFAULT": "ieee",  # attention in float32 is that, not TF32; other types aren't concerned
 }
 DEFAULTS = {  # unless the user says otherwise
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -154,6 +155,8 @@ def start_vllm(
         ModelRegistry.register_model(ARCHITECTURE, AlpamayoForConditionalGeneration)
     register()
     CheckpointConfigParser.loaded = config
+    # of a step that failed vLLM would log the pictures
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     eager = device.type == "cpu"
     if eager:  # vLLM sets the number of threads at every request, and warns at every request that it can't
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)

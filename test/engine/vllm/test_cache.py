@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inside_vllm import before_each_flow, free_blocks, layers, scheduler, worker
+from inside_vllm import before_each_flow, forget, free_blocks, layers, scheduler, worker
 from tiny_checkpoint import drive
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,6 +32,7 @@ ROUTE = "Turn left in 30m"
 def test_nothing_is_read_but_the_pinned_tokens(engine: VllmEngine, change: dict[str, Any]) -> None:
     observation = drive(navigation=ROUTE)
     options = replace(SHORT, **change)
+    engine.predict(observation, options)  # from here on both find the same in the cache, so they round alike, too
     before = engine.predict(observation, options)
 
     def spoil(job: FlowJob) -> None:
@@ -44,11 +45,14 @@ def test_nothing_is_read_but_the_pinned_tokens(engine: VllmEngine, change: dict[
             for cache in (layer.keys, layer.values):
                 cache[~read.to(cache.device)] = torch.nan
 
-    with before_each_flow(engine, spoil):
-        after = engine.predict(observation, options)
-    for layer in layers(engine):  # vLLM itself reads whole blocks and masks afterwards
-        for cache in (layer.keys, layer.values):
-            cache[cache.isnan()] = 0
+    try:
+        with before_each_flow(engine, spoil):
+            after = engine.predict(observation, options)
+    finally:
+        forget(engine)  # what other prompts have in the cache is spoiled
+        for layer in layers(engine):  # vLLM itself reads whole blocks and masks afterwards
+            for cache in (layer.keys, layer.values):
+                cache[cache.isnan()] = 0
     np.testing.assert_array_equal(after.xyz, before.xyz)
     assert np.isfinite(after.xyz).all()
 
@@ -125,6 +129,7 @@ def test_the_last_token_is_in_the_cache_and_the_prompt_is_read_once(
     seen: list[FlowJob] = []
     observation = drive((0, 1, 2, 6), navigation=ROUTE)
     options = replace(SHORT, num_samples=3, reasoning="independent", guidance_weight=1.5)
+    forget(engine)  # every prompt begins alike
     with before_each_flow(engine, seen.append):
         prediction = engine.predict(observation, options)
     tick = engine._open(observation, options)
@@ -132,9 +137,21 @@ def test_the_last_token_is_in_the_cache_and_the_prompt_is_read_once(
     assert [prefix.length for prefix in seen[0].prefixes] == [prompt + written] * 3
     assert [prefix.length for prefix in seen[0].unguided] == [prompt + written - len(tick.prompt.route)] * 3
     size = layers(engine)[0].keys.shape[1]
-    # first all samples' prompts: the first whole, of the others what doesn't fill a block; then token by token
-    assert prompt <= read[0] <= prompt + 2 * size
-    assert sum(read[1:]) <= 3 * 6 + 6 * (size + written) + 3 * (prompt - tick.prompt.route.start)
+
+    def full(tokens: int) -> int:  # of them, those in full blocks: only these are found again
+        return tokens // size * size
+
+    # first the prompt whole, and for the other samples what follows its full blocks; then token by token
+    assert read[0] == prompt + 2 * (prompt - full(prompt - 1))
+    cap = options.max_reasoning_tokens
+    assert read[1:cap] == [3] * (cap - 1)
+    # then what lacks: behind the written tokens; without the route from there on, once, and behind the prompt
+    whole, route = prompt + written, tick.prompt.route
+    without = whole - len(route)
+    again = (
+        3 * (whole - full(prompt + cap - 1)) + (without - full(route.start)) + 2 * (without - full(without - written))
+    )
+    assert sum(read[cap:]) == again
 
 
 def test_preempted_requests_leak_nothing_and_write_the_same(

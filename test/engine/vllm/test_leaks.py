@@ -84,7 +84,7 @@ class Requests:
             raise RuntimeError("no more memory")
 
         with before_each_flow(self.engine, fail), pytest.raises(EngineError, match="RuntimeError: no more memory"):
-            self.engine.predict(self.observation, SHORT)
+            self.guided()
 
     def shared(self) -> None:
         self.engine.predict(self.observation, replace(SHORT, num_samples=3))

@@ -14,7 +14,7 @@ from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.vllm.jobs import PIN, PINNED, ExpertPlan, ExpertReady
 from alpamayo_ros.engine.vllm.pictures import Picture
-from alpamayo_ros.engine.vllm.startup import GIB, stop_vllm
+from alpamayo_ros.engine.vllm.startup import stop_vllm
 from alpamayo_ros.model.prompt import Prompt
 
 T = TypeVar("T")
@@ -97,10 +97,8 @@ class VllmBackbone:
         self._cache_blocks = engine.vllm_config.cache_config.num_gpu_blocks - 1  # vLLM keeps one for itself
 
     def describe(self) -> str:
-        """The cache and the memory, for the log."""
-        tokens = self._cache_blocks * self._ready.block_size
-        memory = f", {self._ready.device_bytes / GIB:.2f} GiB on the device" if self._ready.device_bytes else ""
-        return f"a KV cache of {tokens} tokens laid out as {self._ready.layout}{memory}"
+        """The cache, for the log."""
+        return f"a KV cache of {self._cache_blocks * self._ready.block_size} tokens laid out as {self._ready.layout}"
 
     def write(self, writings: Sequence[Writing], clock: StageClock) -> list[Written]:
         """Write all of them side by side.

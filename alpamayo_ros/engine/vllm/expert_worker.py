@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,11 +47,17 @@ class ResidentExpert:
         self._tokens = config.action_space.n_waypoints
         self._max_blocks = math.ceil(plan.sequence_tokens / layers[0].keys.shape[1])
         self._captured: dict[FlowShape, FlowRunner] = {}
-        if uses_flash_attention(layers):
-            pool = torch.cuda.graph_pool_handle()
-            for shape in sorted(plan.shapes, key=lambda shape: -shape.trajectories):  # the first sizes the pool
-                self._captured[shape] = self.runner(shape)
-                self._captured[shape].capture(pool)
+
+    def capture(self, shapes: Sequence[FlowShape]) -> None:
+        """Compile and record the flow of these shapes, where the kernels allow it; those recorded before stay."""
+        new = [shape for shape in shapes if shape not in self._captured]
+        if not new or not uses_flash_attention(self.layers):
+            return
+        pool = torch.cuda.graph_pool_handle()
+        for shape in sorted(new, key=lambda shape: -shape.trajectories):  # the first sizes the pool
+            runner = self.runner(shape)
+            runner.capture(pool)
+            self._captured[shape] = runner
 
     def runner(self, shape: FlowShape) -> FlowRunner:
         """A runner of its own, not captured."""
@@ -91,23 +98,31 @@ class ExpertWorker:
 
     @torch.inference_mode()
     def alpamayo_load(self, plan: ExpertPlan) -> ExpertReady:
-        """Load the expert, prove the cache's layout, capture the graphs.
+        """Load the expert, and prove the cache's layout.
 
         Raises:
             EngineError: a layout that isn't known, or too little memory.
         """
         layers, layout = self._read_layers()
         ranks = self.vllm_config.parallel_config.tensor_parallel_size
-        try:
+        with _room_for("the action expert"):
             self._alpamayo = ResidentExpert(plan, layers, self.vllm_config.model_config.dtype, self.rank, ranks)
-        except torch.OutOfMemoryError as error:
-            raise EngineError(
-                f"no memory is left for the action expert: {error}; lower engine.kv_cache_memory or the number of "
-                "cameras, or use a device with more memory"
-            ) from error
-        device = layers[0].keys.device
-        allocated = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout, allocated)
+        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout)
+
+    @torch.inference_mode()
+    def alpamayo_capture(self, shapes: Sequence[FlowShape]) -> int:
+        """Capture the flow's graphs.
+
+        Returns:
+            The bytes that torch holds on this rank's device then, vLLM's included; 0 on a CPU.
+
+        Raises:
+            EngineError: too little memory.
+        """
+        with _room_for("the action expert's graphs"):
+            self._alpamayo.capture(shapes)
+        device = self._alpamayo.layers[0].keys.device
+        return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
     def alpamayo_layout(self) -> str:
         """The name of the cache's layout, proved anew; no request may be in the cache.
@@ -142,6 +157,17 @@ class ExpertWorker:
         attention = self.vllm_config.compilation_config.static_forward_context
         head_dim = self.vllm_config.model_config.get_head_size()
         return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
+
+
+@contextmanager
+def _room_for(what: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"no memory is left for {what}: {error}; lower engine.kv_cache_memory or the number of cameras, or use a "
+            "device with more memory"
+        ) from error
 
 
 def _connector() -> PinningConnector:

@@ -14,6 +14,7 @@ from alpamayo_ros.model.config import ModelConfig
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
 PIN = "alpamayo_pin"  # in a request's kv_transfer_params: keep its blocks when it has finished
 PINNED = "alpamayo_pinned"  # in its output's: what was kept
+CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ class FlowShape:
         return self.rows * self.samples
 
 
+def captured_shapes(max_samples: int, steps: int) -> tuple[FlowShape, ...]:
+    """What to capture: other numbers of samples take the next larger one."""
+    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
+    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
+    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
+
+
 @dataclass(frozen=True)
 class ExpertPlan:
     """What the worker needs to know to make the expert ready."""
@@ -55,7 +63,6 @@ class ExpertPlan:
     config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
-    shapes: tuple[FlowShape, ...]  # to capture on CUDA
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,6 @@ class ExpertReady:
     parameters: int  # of the expert and its projections
     block_size: int  # tokens in a block of the KV cache
     layout: str  # of the KV cache, as proved
-    device_bytes: int  # that torch holds on this rank's device, vLLM's included; 0 on a CPU
 
 
 @dataclass(frozen=True, eq=False)

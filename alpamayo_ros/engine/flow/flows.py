@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ class Flows:
         max_tokens: Of a prefix.
         steps: Of Euler's method, where they are captured.
         max_samples: Of a tick.
+        sum_over_ranks: Adds up what each device of a tensor-parallel group has computed; None: there is one.
     """
 
     def __init__(
@@ -37,21 +38,23 @@ class Flows:
         max_tokens: int,
         steps: int,
         max_samples: int,
+        sum_over_ranks: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.network = network
         self._layers = layers
         self._tokens = tokens
         self._max_blocks = math.ceil(max_tokens / layers[0].keys.shape[1])
         cuda = layers[0].keys.is_cuda
-        self._flow_network = FusedActionNetwork.of(network) if cuda else network
+        self._flow_network = FusedActionNetwork.of(network, sum_over_ranks) if cuda else network
         counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
         rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
         self._shapes = [FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True)]
         self._captured: dict[FlowShape, FlowRunner] = {}
 
     def capture(self, memory: GraphMemory) -> None:
-        """Record every shape on CUDA, the largest first: it sizes the memory that the others share."""
-        for shape in sorted(self._shapes, key=lambda shape: -shape.trajectories):
+        """Record every shape on CUDA that isn't yet, the largest first: it sizes the memory that the others share."""
+        new = [shape for shape in self._shapes if shape not in self._captured]
+        for shape in sorted(new, key=lambda shape: -shape.trajectories):
             self._captured[shape] = self.runner(shape)
             self._captured[shape].capture(memory)
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
-from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.model.config import ModelConfig
 
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
@@ -41,7 +40,7 @@ class ExpertPlan:
     config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
-    shapes: tuple[FlowShape, ...]  # to capture on CUDA
+    max_samples: int  # of a tick
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class ExpertReady:
     parameters: int  # of the expert and its projections
     block_size: int  # tokens in a block of the KV cache
     layout: str  # of the KV cache, as proved
-    device_bytes: int  # that torch holds on this rank's device, vLLM's included; 0 on a CPU
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,11 +59,21 @@ def prefetch_rows(start, stride, ROWS: tl.constexpr, BYTES: tl.constexpr):
     PIECES: tl.constexpr = 4
     piece = tl.arange(0, ROWS * PIECES)
     step: tl.constexpr = BYTES // PIECES
-    address = (start + (piece // PIECES).to(tl.int64) * stride).to(tl.int64) + (piece % PIECES) * step
+    prefetch((start + (piece // PIECES).to(tl.int64) * stride).to(tl.int64) + (piece % PIECES) * step, step)
+
+
+@triton.jit
+def prefetch(addresses, BYTES: tl.constexpr):
+    """Bring memory into the L2 cache.
+
+    Args:
+        addresses: [n] int64, multiples of 16.
+        BYTES: Behind each; a multiple of 16.
+    """
     tl.inline_asm_elementwise(
         "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
         "=r,l,r",
-        [address, tl.full([ROWS * PIECES], step, tl.int32)],
+        [addresses, tl.full(addresses.shape, BYTES, tl.int32)],
         dtype=tl.int32,
         is_pure=False,
         pack=1,

@@ -16,10 +16,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alpamayo_ros.engine.kernels.launch import launch_options, multiprocessors, precision, wait_for_inputs
+from alpamayo_ros.engine.kernels.launch import launch_options, multiprocessors, precision, prefetch, wait_for_inputs
 
 LOG2_E = 1.4426950408889634
 MOST_SPLITS = 32
+MOST_AHEAD = tl.constexpr(256)  # keys of a part that are asked for early
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def attend_causal(
         query: [R, M, heads, dim], rotated.
         keys, values: [blocks, block_size, kv_heads, dim], one layer of the cache with any strides.
         block_table: [R, most blocks] int32.
-        lengths: [R] int32, tokens before the M new ones.
+        lengths: [R] int32, tokens before the M new ones. Neither they nor the table may come from the kernel right in
+            front: they are read before it has ended.
         tiles: How to cut the work; chosen by shape where it isn't given.
 
     Returns:
@@ -75,7 +77,7 @@ def attend_with_own(
         query: [R, G, N, heads, dim], rotated; G samples after each of R prefixes. N is a power of two, at least 16.
         own_keys, own_values: [R, G, N, kv_heads, dim], which stand in no cache.
         keys, values, block_table: As for `attend_causal`.
-        lengths: [R] int32, tokens of the prefixes.
+        lengths: [R] int32, tokens of the prefixes; as there.
         tiles: As there.
 
     Returns:
@@ -88,14 +90,14 @@ def attend_with_own(
 
 
 def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_table: Tensor) -> Tiles:
-    """As many splits as it takes to give every multiprocessor a program, and no more than there may be keys."""
+    """As many splits as there are multiprocessors for, and no more than there may be keys."""
     kv_heads = keys.shape[2]
     wide = keys.shape[3] * keys.element_size() > 256  # float32: more would not fit into the registers
     queries = max(16, min(64 if wide else 128, triton.next_power_of_2(tokens * heads // kv_heads)))
     tile_keys = 32 if wide else 64
     programs = sequences * triton.cdiv(tokens * heads // kv_heads, queries) * kv_heads
     parts = triton.cdiv(block_table.shape[1] * keys.shape[1], tile_keys)
-    splits = max(1, min(MOST_SPLITS, parts, round(multiprocessors(keys.device) / programs)))
+    splits = max(1, min(MOST_SPLITS, parts, multiprocessors(keys.device) // programs))
     return Tiles(queries, tile_keys, splits, warps=8 if queries == 128 else 4, stages=3)
 
 
@@ -153,6 +155,7 @@ def _attend(
         QUERIES=tiles.queries,
         KEYS=tiles.keys,
         SPLITS=tiles.splits,
+        AHEAD=tiles.splits > 1 and keys.stride(3) == values.stride(3) == 1 and dim * keys.element_size() % 16 == 0,
         PRECISION=precision(query.dtype),
         num_warps=tiles.warps,
         num_stages=tiles.stages,
@@ -213,6 +216,7 @@ def _split_kernel(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,  # keys and values are asked for before the kernel in front has ended
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
@@ -224,27 +228,30 @@ def _split_kernel(
     head = kv_head * GROUP + inner % GROUP
     exists = token < tokens
     dims = tl.arange(0, DIM)
+    row = sequence // SAMPLES
+    table = block_table + row * table_row
+    key_base = keys + kv_head * key_head
+    value_base = values + kv_head * value_head
+    if DEPENDENT and AHEAD:
+        first, end = _part(tl.load(lengths + row), tokens, split, OWN, KEYS, SPLITS)
+        for start in range(first, tl.minimum(end, first + MOST_AHEAD), KEYS):
+            column = tl.minimum(start + tl.arange(0, KEYS), end - 1)
+            block = tl.load(table + column // SIZE).to(tl.int64)
+            place = column % SIZE
+            size: tl.constexpr = DIM * keys.dtype.element_ty.primitive_bitwidth // 8
+            prefetch((key_base + (block * key_block + place * key_place)).to(tl.int64), size)
+            prefetch((value_base + (block * value_block + place * value_place)).to(tl.int64), size)
     wait_for_inputs(DEPENDENT)
 
-    row = sequence // SAMPLES
     before = tl.load(lengths + row)
     at = (sequence * tokens + token).to(tl.int64)
     asked = tl.load(
         query + (at * query_token + head * query_head)[:, None] + dims[None, :], mask=exists[:, None], other=0.0
     )
-    length = before
-    if OWN == 0:
-        length = before + tokens
-    part = tl.cdiv(tl.cdiv(length, SPLITS), KEYS) * KEYS
-    first = split * part
-    end = tl.minimum(first + part, length)
-
+    first, end = _part(before, tokens, split, OWN, KEYS, SPLITS)
     best = tl.full([QUERIES], -1e30, tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, DIM], tl.float32)
-    table = block_table + row * table_row
-    key_base = keys + kv_head * key_head
-    value_base = values + kv_head * value_head
     for start in range(first, end, KEYS):
         column = start + tl.arange(0, KEYS)
         inside = column < end
@@ -275,6 +282,17 @@ def _split_kernel(
     tl.store(partial + to[:, None] * DIM + dims[None, :], mixed.to(partial.dtype.element_ty), mask=exists[:, None])
     if SPLITS > 1:
         tl.store(weight + to, tl.where(any_key, best + tl.log2(total), -1e30), mask=exists)
+
+
+@triton.jit
+def _part(before, tokens, split, OWN: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr):
+    """The columns of the cache that a program reads: the first, and the one behind the last."""
+    length = before
+    if OWN == 0:
+        length = before + tokens
+    part = tl.cdiv(tl.cdiv(length, SPLITS), KEYS) * KEYS
+    first = split * part
+    return first, tl.minimum(first + part, length)
 
 
 @triton.jit

@@ -13,6 +13,7 @@ from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
@@ -118,7 +119,7 @@ def batch_prompts(
     positions = torch.ones(3, len(prompts), length, dtype=torch.int64)
     deltas = []
     for row, (prompt, images, empty) in enumerate(zip(prompts, features, padding, strict=True)):
-        token_ids[row, empty:] = torch.tensor(prompt.token_ids)
+        token_ids[row, empty:] = torch.from_numpy(np.array(prompt.token_ids))  # torch.tensor takes 2 ms for 3,000
         for image in prompt.images:
             image_places[row, empty + image.start : empty + image.stop] = True
         rope = rope_positions(prompt, [(image.rows, image.columns) for image in images])

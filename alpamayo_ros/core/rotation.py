@@ -71,3 +71,12 @@ def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
     w1 = np.where(small, fraction, np.sin(fraction * angle) / safe)
     mixed = w0 * q0 + w1 * q1
     return mixed / np.linalg.norm(mixed, axis=-1, keepdims=True)
+
+
+def rotation_vector(matrix: Array) -> Array:
+    """Axis times angle [..., 3], rad, of rotations [..., 3, 3]."""
+    quaternion = quaternion_from_matrix(matrix)
+    length = np.linalg.norm(quaternion[..., :3], axis=-1, keepdims=True)
+    angle = 2 * np.arctan2(length, quaternion[..., 3:])
+    vector: Array = quaternion[..., :3] * np.where(length > 1e-9, angle / np.maximum(length, 1e-12), 2.0)
+    return vector

@@ -66,7 +66,7 @@ class DriveBag:
         )
         self._bag.write(image_topic(camera), message, stamp_ns if receive_ns is None else receive_ns)
 
-    def camera_info(self, camera: str, stamp_ns: int, model: CameraModel) -> None:
+    def camera_info(self, camera: str, stamp_ns: int, model: CameraModel, receive_ns: int | None = None) -> None:
         """A camera's calibration. Stamped as its images are."""
         fx, fy, cx, cy = model.focal_x, model.focal_y, model.center_x, model.center_y
         message = _new(
@@ -83,7 +83,7 @@ class DriveBag:
             binning_y=0,
             roi=_new("sensor_msgs/msg/RegionOfInterest", x_offset=0, y_offset=0, height=0, width=0, do_rectify=False),
         )
-        self._bag.write(camera_info_topic(camera), message, stamp_ns)
+        self._bag.write(camera_info_topic(camera), message, stamp_ns if receive_ns is None else receive_ns)
 
     def pose(self, stamp_ns: int, position: Array, rotation: Array, linear: Array, angular: Array) -> None:
         """base_link's pose in odom and its twist in base_link ([3], [3, 3], [3] m/s, [3] rad/s), as odometry and tf."""

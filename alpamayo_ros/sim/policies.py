@@ -50,8 +50,8 @@ def constant_curvature(moment: Moment) -> Array:
 
 
 BASELINES: Mapping[str, Policy] = {
-    "stop": lambda moment: stop(moment.observation),
-    "straight ahead": lambda moment: constant_velocity(moment.observation),
+    "stop": lambda moment: stop(moment.observation).xyz,
+    "straight ahead": lambda moment: constant_velocity(moment.observation).xyz,
     "constant curvature": constant_curvature,
 }
 

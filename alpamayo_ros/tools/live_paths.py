@@ -37,7 +37,7 @@ class LivePath:
 def drive_node(
     bag: Path,
     rig: Path,
-    checkpoint: Path,
+    checkpoint: Path | None,
     *,
     rate_hz: float,
     samples: int,
@@ -50,7 +50,7 @@ def drive_node(
     Args:
         bag: with the topics that `rig` names.
         rig: the node's parameter file.
-        checkpoint: the transformers engine's.
+        checkpoint: the transformers engine's; None for the null engine.
         rate_hz: at most so many ticks a second.
         samples: trajectories per tick.
         log: where the output of both processes goes.
@@ -66,7 +66,7 @@ def drive_node(
     from alpamayo_ros.msg import InferenceStatus
 
     parameters = {
-        "engine.checkpoint": str(checkpoint),
+        **({} if checkpoint is None else {"engine.checkpoint": str(checkpoint)}),
         "rate_hz": f"{rate_hz:.6f}",
         "sampling.num_samples": str(samples),
     }

@@ -28,17 +28,25 @@ from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Writing
-from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob
 from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
 from alpamayo_ros.engine.vllm.reasoner import VllmReasoner
-from alpamayo_ros.engine.vllm.startup import Sizes, check_device, check_ranks, set_environment, start_vllm, stop_vllm
+from alpamayo_ros.engine.vllm.startup import (
+    GIB,
+    Sizes,
+    check_device,
+    check_ranks,
+    set_environment,
+    start_vllm,
+    stop_vllm,
+)
 from alpamayo_ros.engine.vllm.tick import Reasoned, Tick
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
@@ -49,7 +57,6 @@ from alpamayo_ros.model.rope_positions import rope_positions
 logger = logging.getLogger(__name__)
 
 WARM_UP_SAMPLES = 6  # the node's default
-CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
 
 
 class VllmEngine:
@@ -105,8 +112,7 @@ class VllmEngine:
         sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
         engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            shapes = _shapes(config, wanted.max_samples)
-            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
+            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, wanted.max_samples)
             backbone = VllmBackbone(engine, plan)
         except BaseException:
             stop_vllm(engine)
@@ -128,7 +134,16 @@ class VllmEngine:
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:
-        """Run a tick of the largest prompt in every way, and spare the garbage collector all that stays from now on."""
+        """Capture the flow's graphs, run a tick of the largest prompt in every way, and keep the garbage collector off.
+
+        Raises:
+            EngineError: too little memory; the message says what to lower.
+        """
+        self._check_open()
+        with _vllm_faults(self.info.device):
+            held = self._backbone.call("alpamayo_capture")
+        if held:
+            logger.info("%s: %.2f GiB on the device", self.info.model, held / GIB)
         samples = min(WARM_UP_SAMPLES, self.info.max_samples)
         observation = dummy_observation(self.info.max_cameras)
         guided = replace(observation, navigation="Turn left in 30m")
@@ -289,14 +304,6 @@ def _prefix(reading: Reading, pinned: Pinned) -> KVPrefix:
     sizes = [(picture.rows, picture.columns) for picture in reading.pictures]
     delta = rope_positions(reading.prompt, sizes).delta
     return KVPrefix(pinned.block_ids, pinned.length, pinned.length + delta)
-
-
-def _shapes(config: ModelConfig, max_samples: int) -> tuple[FlowShape, ...]:
-    """What to capture: other numbers of samples take the next larger one."""
-    steps = config.flow.num_inference_steps
-    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
-    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
-    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
 
 
 @contextmanager

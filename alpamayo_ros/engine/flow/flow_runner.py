@@ -3,77 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from alpamayo_ros.engine.vllm.jobs import FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
-from alpamayo_ros.engine.vllm.paged_attention import PagedContext, PagedPrefixes, attend_to_own, attend_to_prefix
+from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
+from alpamayo_ros.engine.flow.paged_attention import PagedContext, attention_for
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache, PagedPrefixes
+from alpamayo_ros.engine.flow.shape import FlowShape
+from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
-from alpamayo_ros.model.alpamayo import ActionNetwork, action_velocity
+from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
-from alpamayo_ros.model.pointwise import PLAIN, compiled
-
-
-def uses_flash_attention(layers: list[LayerCache]) -> bool:
-    """Whether the kernels can read this cache; otherwise plain torch does, which can't be captured."""
-    return layers[0].keys.device.type == "cuda" and layers[0].keys.dtype in (torch.bfloat16, torch.float16)
 
 
 class FlowRunner:
     """Denoises the trajectories of one shape. The numbers of a tick are copied into its buffers.
 
     Args:
-        network: The expert and its projections.
-        layers: vLLM's cache.
+        network: The expert and its projections; on CUDA the fused one.
+        layers: The backbone's cache.
         shape: See there.
         tokens: Action tokens of a trajectory.
         max_blocks: Of a prefix.
     """
 
     def __init__(
-        self, network: ActionNetwork, layers: list[LayerCache], shape: FlowShape, tokens: int, max_blocks: int
+        self,
+        network: ActionNetwork | AlpamayoNetwork | FusedActionNetwork,
+        layers: list[LayerCache],
+        shape: FlowShape,
+        tokens: int,
+        max_blocks: int,
     ) -> None:
         self._network = network
         self._layers = layers
-        self._shape = shape
+        self.shape = shape
         self._tokens = tokens
         device = layers[0].keys.device
         self._prefixes = PagedPrefixes.empty(shape.rows * (1 + shape.guided), max_blocks, device)
         self._noise = torch.zeros(shape.trajectories, tokens, ACTION_DIMENSIONS, device=device)
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
-        self._attention = (attend_to_prefix, attend_to_own)
-        self._pointwise = PLAIN
-        if uses_flash_attention(layers):
-            from alpamayo_ros.engine.vllm.flash_attention import FlashAttention
+        self._attend = attention_for(device)
+        self._replayed = Replayed(self._flow)
 
-            head_dim = network.expert.geometry.head_dim
-            flash = FlashAttention(len(self._prefixes.lengths), shape.samples, tokens, head_dim, device)
-            self._attention = (flash.attend_to_prefix, flash.attend_to_own)
-            self._pointwise = compiled()
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._actions: Tensor | None = None  # what the graph writes
-
-    def capture(self, pool: Any) -> None:
-        """Record the flow; from then on `run` replays it, whatever the lengths of the prefixes.
-
-        Args:
-            pool: Memory that graphs share.
-        """
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._flow()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads may use CUDA meanwhile
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._actions = self._flow()
+    def capture(self, memory: GraphMemory) -> None:
+        """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
+        self._replayed.capture(memory)
 
     def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
         """Denoise.
@@ -88,16 +66,17 @@ class FlowRunner:
             [R G, N, 2] float32; the next run overwrites it.
         """
         self._fill(prefixes, noise, weight)
-        if self._graph is None:
-            return self._flow()
-        self._graph.replay()
-        assert self._actions is not None, "captured together with the graph"
-        return self._actions
+        return self._replayed()
 
     def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
         """The velocity field itself, for looking at single steps."""
         self._fill(prefixes, self._noise, weight)
         return self._field()
+
+    def context(self, prefixes: Sequence[KVPrefix]) -> PagedContext:
+        """What the expert reads, for looking into it."""
+        self._fill(prefixes, self._noise, 1.0)
+        return self._context()
 
     def _fill(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float) -> None:
         table = torch.zeros(self._prefixes.block_table.shape, dtype=torch.int32)
@@ -113,15 +92,15 @@ class FlowRunner:
     def _flow(self) -> Tensor:
         return follow(self._field(), self._noise, self._times).actions
 
-    def _field(self) -> Velocity:
+    def _context(self) -> PagedContext:
         geometry = self._network.expert.geometry
         dtype = self._network.action_out_proj.weight.dtype
         cosines, sines = rotary_angles(self._prefixes.first_positions, self._tokens, geometry, dtype)
-        context = PagedContext(
-            self._prefixes, self._layers, self._shape.samples, cosines, sines, *self._attention, self._pointwise
-        )
-        velocity = action_velocity(self._network, context)
-        if not self._shape.guided:
+        return PagedContext(self._prefixes, self._layers, self.shape.samples, cosines, sines, self._attend)
+
+    def _field(self) -> Velocity:
+        velocity = action_velocity(self._network, self._context())
+        if not self.shape.guided:
             return velocity
 
         def both(state: Tensor, time: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,58 +12,103 @@ from tiny_checkpoint import drive, picture, raw_frame, write_tiny_checkpoint
 
 from alpamayo_ros.core.types import BadImageError, EngineError, Frame, Observation, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.native.engine import NativeEngine
+from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
+from alpamayo_ros.model.backbone import PromptBatch
+from alpamayo_ros.model.images import ImagePatches
 
 SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
 ROUNDING = 2e-3  # m, over ten Euler steps that enlarge it
 
 
-@contextmanager
-def language_model_passes(engine: TransformersEngine) -> Iterator[list[tuple[int, int]]]:
-    """Rows and tokens of every pass through the language model."""
-    passes: list[tuple[int, int]] = []
-
-    def note(_module: object, _arguments: object, keywords: dict[str, torch.Tensor]) -> None:
-        passes.append(tuple(keywords["inputs_embeds"].shape[:2]))
-
-    hook = engine._model.network.vlm.model.language_model.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        yield passes
-    finally:
-        hook.remove()
+@pytest.fixture(scope="module")
+def reference(checkpoint: Path) -> TransformersEngine:
+    return TransformersEngine.load(str(checkpoint), device="cpu", max_samples=8, max_cameras=2)
 
 
-@contextmanager
-def vision_passes(engine: TransformersEngine) -> Iterator[list[int]]:
-    """Images of every pass through the vision tower."""
-    passes: list[int] = []
+@pytest.fixture(scope="module", params=["transformers", "native"])
+def engine(request: pytest.FixtureRequest, checkpoint: Path, reference: TransformersEngine) -> StepwiseEngine:
+    """Every test of this file runs with both models."""
+    if request.param == "transformers":
+        return reference
+    return NativeEngine.load(str(checkpoint), device="cpu", max_samples=8, max_cameras=2)
 
-    def note(_module: object, _arguments: object, keywords: dict[str, torch.Tensor]) -> None:
-        passes.append(len(keywords["grid_thw"]))
 
-    hook = engine._model.network.vlm.model.visual.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        yield passes
-    finally:
-        hook.remove()
+@pytest.fixture
+def transformers_only(engine: StepwiseEngine) -> None:
+    if not isinstance(engine, TransformersEngine):
+        pytest.skip("looks into AlpamayoModel")
 
 
 @contextmanager
-def scripted(engine: TransformersEngine, tokens: list[int]) -> Iterator[None]:
-    """Let the model favour these tokens, one after the other, whatever it reads."""
-    script = iter(tokens)
-
-    def favour(_module: object, _inputs: object, logits: torch.Tensor) -> torch.Tensor:
-        token = next(script, None)
-        if token is not None:
-            logits[:, -1, token] = 1000
-        return logits
-
-    hook = engine._model.network.vlm.lm_head.register_forward_hook(favour)
+def calls_through(engine: StepwiseEngine, **wraps: Callable[..., object]) -> Iterator[None]:
+    """While this is open, the backbone's methods are called as `wrap(method, *arguments)`."""
+    backbone = engine._model.backbone
+    for name, wrap in wraps.items():
+        setattr(backbone, name, partial(wrap, getattr(backbone, name)))
     try:
         yield
     finally:
-        hook.remove()
+        for name in wraps:
+            delattr(backbone, name)
+
+
+@contextmanager
+def language_model_passes(engine: StepwiseEngine) -> Iterator[list[tuple[int, int]]]:
+    """Rows and tokens of every pass through the language model."""
+    passes: list[tuple[int, int]] = []
+
+    def read(call: Callable[..., object], batch: PromptBatch, *more: object) -> object:
+        passes.append(tuple(batch.token_ids.shape))
+        return call(batch, *more)
+
+    def extend(call: Callable[..., object], batch: PromptBatch, cache: object, tokens: torch.Tensor) -> object:
+        passes.append(tuple(tokens.shape))
+        return call(batch, cache, tokens)
+
+    with calls_through(engine, read=read, extend=extend):
+        yield passes
+
+
+@contextmanager
+def vision_passes(engine: StepwiseEngine) -> Iterator[list[int]]:
+    """Images of every pass through the vision tower."""
+    passes: list[int] = []
+
+    def encode_each(call: Callable[..., object], patches: Sequence[ImagePatches]) -> object:
+        passes.extend(len(each.grids) for each in patches)
+        return call(patches)
+
+    with calls_through(engine, encode_each=encode_each):
+        yield passes
+
+
+@contextmanager
+def changed_logits(engine: StepwiseEngine, change: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Let `change` write into the logits [B, n, V] of every pass."""
+
+    def change_after(call: Callable[..., torch.Tensor], *arguments: object) -> torch.Tensor:
+        logits = call(*arguments)
+        change(logits)
+        return logits
+
+    with calls_through(engine, read=change_after, extend=change_after):
+        yield
+
+
+@contextmanager
+def scripted(engine: StepwiseEngine, tokens: list[int]) -> Iterator[None]:
+    """Let the model favour these tokens, one after the other, whatever it reads."""
+    script = iter(tokens)
+
+    def favour(logits: torch.Tensor) -> None:
+        token = next(script, None)
+        if token is not None:
+            logits[:, -1, token] = 1000
+
+    with changed_logits(engine, favour):
+        yield
 
 
 def assert_same(left: Prediction, right: Prediction, tolerance: float = ROUNDING) -> None:
@@ -72,17 +118,18 @@ def assert_same(left: Prediction, right: Prediction, tolerance: float = ROUNDING
     np.testing.assert_allclose(left.actions, right.actions, atol=tolerance)
 
 
-def test_it_is_an_engine_and_says_what_it_is(engine: TransformersEngine) -> None:
+def test_it_is_an_engine_and_says_what_it_is(engine: StepwiseEngine, reference: TransformersEngine) -> None:
     assert isinstance(engine, Engine)
     info = engine.info
-    assert (info.engine, info.model_type, info.device, info.dtype) == ("transformers", "alpamayo1_5", "cpu", "float32")
+    assert info.engine == ("native" if isinstance(engine, NativeEngine) else "transformers")
+    assert (info.model_type, info.device, info.dtype) == ("alpamayo1_5", "cpu", "float32")
     assert not info.trained
-    assert info.parameters == sum(p.numel() for p in engine._model.network.parameters()) > 1_000_000
+    assert info.parameters == sum(p.numel() for p in reference._model.network.parameters()) > 1_000_000
     assert len(info.checkpoint_hash) == 64
     assert (info.max_samples, info.max_cameras) == (8, 2)
 
 
-def test_a_prediction_has_shapes_units_and_finite_numbers(engine: TransformersEngine) -> None:
+def test_a_prediction_has_shapes_units_and_finite_numbers(engine: StepwiseEngine) -> None:
     prediction = engine.predict(drive(speed=8.0), replace(SHORT, num_samples=3))
     assert prediction.xyz.shape == (3, 64, 3)
     assert prediction.rotation.shape == (3, 64, 3, 3)
@@ -95,7 +142,7 @@ def test_a_prediction_has_shapes_units_and_finite_numbers(engine: TransformersEn
     assert prediction.seed == 3
 
 
-def test_the_same_seed_gives_the_same_and_another_another(engine: TransformersEngine) -> None:
+def test_the_same_seed_gives_the_same_and_another_another(engine: StepwiseEngine) -> None:
     observation = drive()
     first = engine.predict(observation, SHORT)
     assert_same(first, engine.predict(observation, SHORT), tolerance=0)
@@ -105,7 +152,7 @@ def test_the_same_seed_gives_the_same_and_another_another(engine: TransformersEn
 
 
 @pytest.mark.parametrize("reasoning", ["shared", "independent", "off"])
-def test_one_prefill_serves_all_samples(engine: TransformersEngine, reasoning: str) -> None:
+def test_one_prefill_serves_all_samples(engine: StepwiseEngine, reasoning: str) -> None:
     with language_model_passes(engine) as passes:
         engine.predict(drive(), replace(SHORT, num_samples=5, reasoning=reasoning))
     prompts = [each for each in passes if each[1] > 2]
@@ -115,13 +162,13 @@ def test_one_prefill_serves_all_samples(engine: TransformersEngine, reasoning: s
     assert passes[1:] == expected[reasoning]
 
 
-def test_shared_reasoning_is_one_text_and_different_trajectories(engine: TransformersEngine) -> None:
+def test_shared_reasoning_is_one_text_and_different_trajectories(engine: StepwiseEngine) -> None:
     prediction = engine.predict(drive(), replace(SHORT, num_samples=3))
     assert len(set(prediction.reasoning_token_ids)) == 1
     assert np.abs(prediction.xyz[0] - prediction.xyz[1]).max() > 0.1
 
 
-def test_independent_reasoning_is_a_text_per_sample(engine: TransformersEngine) -> None:
+def test_independent_reasoning_is_a_text_per_sample(engine: StepwiseEngine) -> None:
     observation = drive()
     three = engine.predict(observation, replace(SHORT, num_samples=3, reasoning="independent"))
     assert len(set(three.reasoning_token_ids)) == 3
@@ -131,14 +178,14 @@ def test_independent_reasoning_is_a_text_per_sample(engine: TransformersEngine) 
 
 
 @pytest.mark.parametrize("reasoning", ["shared", "independent", "off"])
-def test_a_sample_does_not_depend_on_how_many_there_are(engine: TransformersEngine, reasoning: str) -> None:
+def test_a_sample_does_not_depend_on_how_many_there_are(engine: StepwiseEngine, reasoning: str) -> None:
     observation = drive()
     two, four = (engine.predict(observation, replace(SHORT, num_samples=k, reasoning=reasoning)) for k in (2, 4))
     assert two.reasoning_token_ids == four.reasoning_token_ids[:2]
     np.testing.assert_allclose(two.xyz, four.xyz[:2], atol=ROUNDING)
 
 
-def test_reasoning_off_starts_the_trajectory_at_once(engine: TransformersEngine) -> None:
+def test_reasoning_off_starts_the_trajectory_at_once(engine: StepwiseEngine) -> None:
     vocabulary = engine._model.vocabulary
     prediction = engine.predict(drive(), replace(SHORT, reasoning="off"))
     assert prediction.reasoning_token_ids == ((vocabulary.reasoning_end, vocabulary.future_start),)
@@ -147,7 +194,7 @@ def test_reasoning_off_starts_the_trajectory_at_once(engine: TransformersEngine)
     assert prediction.timings.reasoning_tokens == 0
 
 
-def test_given_reasoning_is_read_as_if_it_had_been_written(engine: TransformersEngine) -> None:
+def test_given_reasoning_is_read_as_if_it_had_been_written(engine: StepwiseEngine) -> None:
     observation = drive()
     given = replace(SHORT, reasoning="given", given_reasoning="Slow down.")
     prediction = engine.predict(observation, given)
@@ -157,7 +204,7 @@ def test_given_reasoning_is_read_as_if_it_had_been_written(engine: TransformersE
     assert np.abs(prediction.xyz - other.xyz).max() > 1e-3
 
 
-def test_written_reasoning_given_back_drives_the_same_way(engine: TransformersEngine) -> None:
+def test_written_reasoning_given_back_drives_the_same_way(engine: StepwiseEngine) -> None:
     observation = drive()
     text = "Keep the lane and the speed."
     tokens = engine._model.vocabulary.encode(text)
@@ -168,7 +215,7 @@ def test_written_reasoning_given_back_drives_the_same_way(engine: TransformersEn
     assert_same(replace(written, finish_reasons=given.finish_reasons), given)
 
 
-def test_the_cap_is_kept_and_named(engine: TransformersEngine) -> None:
+def test_the_cap_is_kept_and_named(engine: StepwiseEngine) -> None:
     vocabulary = engine._model.vocabulary
     for cap in (0, 1, 6):
         prediction = engine.predict(drive(), replace(SHORT, max_reasoning_tokens=cap))
@@ -178,13 +225,13 @@ def test_the_cap_is_kept_and_named(engine: TransformersEngine) -> None:
         assert prediction.finish_reasons == ("length",)
 
 
-def test_the_deadline_is_named(engine: TransformersEngine) -> None:
+def test_the_deadline_is_named(engine: StepwiseEngine) -> None:
     prediction = engine.predict(drive(), replace(SHORT, deadline_ms=0.0))
     assert prediction.finish_reasons == ("deadline",)
     assert len(prediction.reasoning_token_ids[0]) == 2
 
 
-def test_a_frame_is_encoded_once(engine: TransformersEngine) -> None:
+def test_a_frame_is_encoded_once(engine: StepwiseEngine) -> None:
     observation = drive()
     with vision_passes(engine) as passes:
         first = engine.predict(observation, SHORT)
@@ -199,7 +246,7 @@ def test_a_frame_is_encoded_once(engine: TransformersEngine) -> None:
     assert list(first.timings.stages_ms)[:3] == ["decode", "preprocess", "vision"]
 
 
-def test_prepared_frames_cost_the_tick_nothing_and_change_nothing(engine: TransformersEngine) -> None:
+def test_prepared_frames_cost_the_tick_nothing_and_change_nothing(engine: StepwiseEngine) -> None:
     fresh = engine.predict(drive(), SHORT)
     observation = drive()  # the same pictures, under serials of their own
     for frames in observation.frames.values():
@@ -212,7 +259,7 @@ def test_prepared_frames_cost_the_tick_nothing_and_change_nothing(engine: Transf
     assert_same(prepared, fresh)
 
 
-def test_equal_stamps_are_no_equal_frames(engine: TransformersEngine) -> None:
+def test_equal_stamps_are_no_equal_frames(engine: StepwiseEngine) -> None:
     observation = drive()
     before = engine.predict(observation, SHORT)
     others = {
@@ -222,7 +269,7 @@ def test_equal_stamps_are_no_equal_frames(engine: TransformersEngine) -> None:
     assert np.abs(engine.predict(replace(observation, frames=others), SHORT).xyz - before.xyz).max() > 1e-3
 
 
-def test_what_is_kept_of_frames_is_bounded(engine: TransformersEngine) -> None:
+def test_what_is_kept_of_frames_is_bounded(engine: StepwiseEngine) -> None:
     for _ in range(4):
         engine.predict(drive(), replace(SHORT, reasoning="off"))
     assert len(engine._frames) <= 16
@@ -234,7 +281,7 @@ def three_ticks() -> list[Observation]:
 
 
 @pytest.mark.parametrize("reasoning", ["shared", "independent", "off", "given"])
-def test_a_batch_is_its_ticks_one_by_one_but_read_at_once(engine: TransformersEngine, reasoning: str) -> None:
+def test_a_batch_is_its_ticks_one_by_one_but_read_at_once(engine: StepwiseEngine, reasoning: str) -> None:
     ticks = three_ticks()
     options = [
         replace(SHORT, num_samples=2, reasoning=reasoning, seed=seed, given_reasoning="Keep on." * seed)
@@ -251,28 +298,24 @@ def test_a_batch_is_its_ticks_one_by_one_but_read_at_once(engine: TransformersEn
     assert len({prediction.reasoning_token_ids for prediction in batch}) == (1 if reasoning == "off" else 3)
 
 
-def test_texts_of_a_batch_end_where_they_end_alone(engine: TransformersEngine) -> None:
+def test_texts_of_a_batch_end_where_they_end_alone(engine: StepwiseEngine) -> None:
     ticks = three_ticks()
     options = [replace(SHORT, num_samples=2, reasoning="independent", seed=seed) for seed in range(3)]
     vocabulary = engine._model.vocabulary
 
-    def end_some(_module: object, _inputs: object, logits: torch.Tensor) -> torch.Tensor:
+    def end_some(logits: torch.Tensor) -> None:
         logits[..., vocabulary.turn_end] += 3  # some of the six texts end early
-        return logits
 
-    hook = engine._model.network.vlm.lm_head.register_forward_hook(end_some)
-    try:
+    with changed_logits(engine, end_some):
         batch = engine.predict_batch(ticks, options)
         for prediction, tick, its in zip(batch, ticks, options, strict=True):
             assert_same(prediction, engine.predict(tick, its))
-    finally:
-        hook.remove()
     lengths = {len(tokens) for prediction in batch for tokens in prediction.reasoning_token_ids}
     assert len(lengths) > 2
     assert {reason for prediction in batch for reason in prediction.finish_reasons} >= {"forced", "length"}
 
 
-def test_ticks_of_different_options_are_predicted_apart_and_come_back_in_order(engine: TransformersEngine) -> None:
+def test_ticks_of_different_options_are_predicted_apart_and_come_back_in_order(engine: StepwiseEngine) -> None:
     ticks = [*three_ticks(), drive((1,), navigation="Turn right in 30m")]
     options = [
         replace(SHORT, num_samples=2),
@@ -287,7 +330,7 @@ def test_ticks_of_different_options_are_predicted_apart_and_come_back_in_order(e
         assert_same(prediction, engine.predict(tick, its))
 
 
-def test_a_batch_of_drafted_ticks_is_right_without_them(engine: TransformersEngine) -> None:
+def test_a_batch_of_drafted_ticks_is_right_without_them(engine: StepwiseEngine) -> None:
     ticks = three_ticks()
     drafted = [replace(SHORT, draft_token_ids=(50, 51, 52)) for _ in ticks]
     for prediction, tick in zip(engine.predict_batch(ticks, drafted), ticks, strict=True):
@@ -295,18 +338,18 @@ def test_a_batch_of_drafted_ticks_is_right_without_them(engine: TransformersEngi
         assert prediction.drafts_accepted == 0
 
 
-def test_the_ticks_of_a_batch_share_its_time(engine: TransformersEngine) -> None:
+def test_the_ticks_of_a_batch_share_its_time(engine: StepwiseEngine) -> None:
     one, two = (prediction.timings for prediction in engine.predict_batch([drive((1,)), drive((6,))], [SHORT, SHORT]))
     assert one.stages_ms == two.stages_ms
     assert list(one.stages_ms) == ["decode", "preprocess", "vision", "prefill", "reasoning", "expert", "trajectory"]
     assert (one.frames_encoded, two.frames_encoded) == (4, 4)
 
 
-def test_no_ticks_are_no_predictions(engine: TransformersEngine) -> None:
+def test_no_ticks_are_no_predictions(engine: StepwiseEngine) -> None:
     assert engine.predict_batch([], []) == []
 
 
-def test_right_and_wrong_drafts_change_nothing(engine: TransformersEngine) -> None:
+def test_right_and_wrong_drafts_change_nothing(engine: StepwiseEngine) -> None:
     observation = drive()
     plain = engine.predict(observation, SHORT)
     tokens = plain.reasoning_token_ids[0]
@@ -328,14 +371,14 @@ def test_right_and_wrong_drafts_change_nothing(engine: TransformersEngine) -> No
         assert len(passes) == 1 + len(tokens) - accepted
 
 
-def test_drafts_do_not_bend_independent_reasoning(engine: TransformersEngine) -> None:
+def test_drafts_do_not_bend_independent_reasoning(engine: StepwiseEngine) -> None:
     observation = drive()
     options = replace(SHORT, num_samples=2, reasoning="independent")
     plain = engine.predict(observation, options)
     assert_same(engine.predict(observation, replace(options, draft_token_ids=plain.reasoning_token_ids[1])), plain)
 
 
-def test_a_navigation_text_is_read(engine: TransformersEngine) -> None:
+def test_a_navigation_text_is_read(engine: StepwiseEngine) -> None:
     observation = drive()
     left = engine.predict(replace(observation, navigation="Turn left in 30m"), SHORT)
     right = engine.predict(replace(observation, navigation="Turn right in 30m"), SHORT)
@@ -343,7 +386,7 @@ def test_a_navigation_text_is_read(engine: TransformersEngine) -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_guidance_by_zero_is_the_model_without_the_text(engine: TransformersEngine, samples: int) -> None:
+def test_guidance_by_zero_is_the_model_without_the_text(engine: StepwiseEngine, samples: int) -> None:
     observation = drive()
     options = replace(SHORT, num_samples=samples, reasoning="given", given_reasoning="Keep the lane.")
     without = engine.predict(observation, options)
@@ -354,7 +397,7 @@ def test_guidance_by_zero_is_the_model_without_the_text(engine: TransformersEngi
     assert np.abs(stronger.xyz - without.xyz).max() > 1e-3
 
 
-def test_guidance_reads_only_what_the_route_changes(engine: TransformersEngine) -> None:
+def test_guidance_reads_only_what_the_route_changes(engine: StepwiseEngine) -> None:
     observation = drive(navigation="Turn left in 30m")
     options = replace(SHORT, guidance_weight=1.5, num_samples=3, reasoning="independent")
     with language_model_passes(engine) as passes:
@@ -367,7 +410,7 @@ def test_guidance_reads_only_what_the_route_changes(engine: TransformersEngine) 
 
 
 def test_the_expert_reads_all_that_was_written_and_goes_on_from_there(
-    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+    engine: StepwiseEngine, transformers_only: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expert = engine._model.network.expert
     contexts = []
@@ -387,9 +430,10 @@ def test_the_expert_reads_all_that_was_written_and_goes_on_from_there(
     assert prefix.first_position.tolist() == [prefix.length - 8 * (image - 5)]
 
 
-def test_the_flow_has_as_many_steps_as_asked(engine: TransformersEngine) -> None:
+def test_the_flow_has_as_many_steps_as_asked(engine: StepwiseEngine) -> None:
     calls: list[int] = []
-    hook = engine._model.network.expert.register_forward_hook(lambda *_: calls.append(1))
+    network = engine._model.network
+    hook = network.expert.register_forward_hook(lambda *_: calls.append(1))
     for steps, expected in ((None, 10), (4, 4)):
         calls.clear()
         engine.predict(drive(), replace(SHORT, reasoning="off", flow_steps=steps))
@@ -397,12 +441,12 @@ def test_the_flow_has_as_many_steps_as_asked(engine: TransformersEngine) -> None
     hook.remove()
 
 
-def test_noise_temperature_zero_makes_samples_equal(engine: TransformersEngine) -> None:
+def test_noise_temperature_zero_makes_samples_equal(engine: StepwiseEngine) -> None:
     prediction = engine.predict(drive(), replace(SHORT, num_samples=2, noise_temperature=0.0))
     np.testing.assert_allclose(prediction.xyz[0], prediction.xyz[1], atol=1e-4)
 
 
-def test_a_question_is_answered_in_words(engine: TransformersEngine) -> None:
+def test_a_question_is_answered_in_words(engine: StepwiseEngine) -> None:
     observation = drive()
     engine.predict(observation, SHORT)
     with vision_passes(engine) as passes:
@@ -413,7 +457,7 @@ def test_a_question_is_answered_in_words(engine: TransformersEngine) -> None:
     assert "<|answer" not in answer
 
 
-def test_a_bad_image_is_named_by_predict_and_passed_over_by_prepare(engine: TransformersEngine) -> None:
+def test_a_bad_image_is_named_by_predict_and_passed_over_by_prepare(engine: StepwiseEngine) -> None:
     observation = drive()
     broken = Frame(10_000_001, 6, 400_000_000, b"no jpeg", "jpeg")
     engine.prepare([broken])
@@ -424,7 +468,7 @@ def test_a_bad_image_is_named_by_predict_and_passed_over_by_prepare(engine: Tran
     engine.predict(observation, SHORT)  # the next tick is fine
 
 
-def test_a_camera_that_changes_its_size_is_named(engine: TransformersEngine) -> None:
+def test_a_camera_that_changes_its_size_is_named(engine: StepwiseEngine) -> None:
     observation = drive()
     larger = raw_frame(6, 400_000_000, picture(1, 128, 160))
     frames = {**observation.frames, 6: (*observation.frames[6][:3], larger)}
@@ -432,7 +476,7 @@ def test_a_camera_that_changes_its_size_is_named(engine: TransformersEngine) -> 
         engine.predict(replace(observation, frames=frames), SHORT)
 
 
-def test_an_image_too_long_is_named(engine: TransformersEngine) -> None:
+def test_an_image_too_long_is_named(engine: StepwiseEngine) -> None:
     observation = drive((1,))
     long = tuple(raw_frame(1, i, np.zeros((2, 600, 3), np.uint8)) for i in range(4))
     with pytest.raises(BadImageError, match="camera 1, stamp 0 ns: an image of 600x2 pixels"):
@@ -459,13 +503,13 @@ def test_an_image_too_long_is_named(engine: TransformersEngine) -> None:
         ({"reasoning": "given", "given_reasoning": "a<|cot_end|>"}, "special token <|cot_end|>"),
     ],
 )
-def test_options_that_cannot_be_are_named(engine: TransformersEngine, change: dict[str, object], message: str) -> None:
+def test_options_that_cannot_be_are_named(engine: StepwiseEngine, change: dict[str, object], message: str) -> None:
     with pytest.raises(EngineError) as caught:
         engine.predict(drive(), replace(SHORT, **change))
     assert message in str(caught.value)
 
 
-def test_observations_that_cannot_be_are_named(engine: TransformersEngine) -> None:
+def test_observations_that_cannot_be_are_named(engine: StepwiseEngine) -> None:
     with pytest.raises(EngineError, match="has 3 cameras; from 1 to 2 can be"):
         engine.predict(drive((0, 1, 6)), SHORT)
     with pytest.raises(EngineError, match="special token"):
@@ -474,15 +518,15 @@ def test_observations_that_cannot_be_are_named(engine: TransformersEngine) -> No
         engine.predict(replace(drive(), history_xyz=np.full((16, 3), np.nan)), SHORT)
 
 
-def test_token_ids_are_the_checkpoints_own(engine: TransformersEngine) -> None:
+def test_token_ids_are_the_checkpoints_own(engine: StepwiseEngine) -> None:
     # NVIDIA's <|traj_future_start|> is 155681; nothing in code may know that
     vocabulary = engine._model.vocabulary
     assert vocabulary.size < 10_000
     assert engine.predict(drive(), SHORT).reasoning_token_ids[0][-1] == vocabulary.future_start
 
 
-def test_bfloat16_is_near_float32(checkpoint: Path, engine: TransformersEngine) -> None:
-    half = TransformersEngine.load(str(checkpoint), device="cpu", dtype="bfloat16", max_samples=8, max_cameras=2)
+def test_bfloat16_is_near_float32(checkpoint: Path, engine: StepwiseEngine) -> None:
+    half = type(engine).load(str(checkpoint), device="cpu", dtype="bfloat16", max_samples=8, max_cameras=2)
     assert half.info.dtype == "bfloat16"
     options = replace(SHORT, reasoning="off", num_samples=2, flow_steps=1)
     observation = drive()
@@ -491,8 +535,9 @@ def test_bfloat16_is_near_float32(checkpoint: Path, engine: TransformersEngine) 
     )
 
 
-def test_warming_up_leaves_nothing_behind_and_closing_is_final(tmp_path: Path) -> None:
-    engine = TransformersEngine.load(
+@pytest.mark.parametrize("kind", [TransformersEngine, NativeEngine])
+def test_warming_up_leaves_nothing_behind_and_closing_is_final(tmp_path: Path, kind: type[StepwiseEngine]) -> None:
+    engine = kind.load(
         str(write_tiny_checkpoint(tmp_path / "tiny", seed=5)), device="cpu", max_samples=1, max_cameras=1
     )
     engine.warm_up()

@@ -53,6 +53,14 @@ def test_every_junction_has_another_way_out(seed: int) -> None:
         assert set(junction.exits) == {junction.turn, *junction.branches}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_route_never_comes_near_itself(seed: int) -> None:
+    points = World.random(seed, 2000).route.xy[::16]
+    along = np.arange(len(points)) * 16 * SPACING
+    apart = np.abs(along[:, None] - along) > 60
+    assert np.linalg.norm(points[:, None] - points, axis=-1)[apart].min() > 12
+
+
 def test_all_turns_occur_about_equally_often() -> None:
     turns = [junction.turn for seed in range(60) for junction in World.random(seed, 1000).junctions]
     shares = {turn: turns.count(turn) / len(turns) for turn in Turn}

@@ -8,8 +8,9 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from alpamayo_ros.evaluation.bag_storage import IntactStorage, RawMessage, Stora
 from alpamayo_ros.evaluation.damaged_bag import DamagedMcap, DamagedSqlite, NotABag
 from alpamayo_ros.evaluation.partial_folder import partial_folder, put_in_place
 from alpamayo_ros.evaluation.ros_types import ros_types
+from alpamayo_ros.evaluation.zstd import SUFFIX, is_packed, unpack_file, unpacked_message
 
 __all__ = ["BagMessage", "BagReader", "BagWriter", "RawMessage", "ros_types"]
 
@@ -54,6 +56,7 @@ class BagReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.warnings: list[str] = []
+        self._unpacked: TemporaryDirectory[str] | None = None  # of files that were packed
         self._storages = self._open()
         contents = [storage.contents for storage in self._storages]
         self.topics: dict[str, str] = {}  # topic -> type, in alphabetical order
@@ -99,7 +102,8 @@ class BagReader:
     def raw_messages(self, topics: Iterable[str] | None = None) -> Iterator[RawMessage]:
         """The same without deserialization, and for every type."""
         wanted = self._check(topics)
-        return heapq.merge(*(s.messages(wanted) for s in self._storages), key=lambda message: message.receive_ns)
+        merged = heapq.merge(*(s.messages(wanted) for s in self._storages), key=lambda message: message.receive_ns)
+        return self._without_packing(merged)
 
     @property
     def types(self) -> Typestore:
@@ -120,6 +124,8 @@ class BagReader:
         """Free the files."""
         for storage in self._storages:
             storage.close()
+        if self._unpacked is not None:
+            self._unpacked.cleanup()
 
     def __enter__(self) -> BagReader:
         return self
@@ -139,6 +145,19 @@ class BagReader:
                 f"{self.describe_topics()}"
             )
         return wanted
+
+    def _without_packing(self, messages: Iterator[RawMessage]) -> Iterator[RawMessage]:
+        """Messages that were packed one by one are unpacked; one that can't be is left out, and `warnings` says so."""
+        for message in messages:
+            if not is_packed(message.data):
+                yield message
+                continue
+            try:
+                data = unpacked_message(message.data)
+            except Exception as error:
+                self._warn(f"{self.path}: a message on {message.topic} can't be unpacked, and is left out: {error}")
+                continue
+            yield replace(message, data=data)
 
     def _deserialized(self, topics: set[str]) -> Iterator[BagMessage]:
         bad = dict.fromkeys(topics, 0)
@@ -163,19 +182,14 @@ class BagReader:
                 return [self._open_file(self.path)]
             if not self.path.is_dir():
                 raise ConfigurationError(f"{self.path} is not a bag: it is neither a folder nor a file")
-            files, compressed = self._files()
+            files = self._files()
         except OSError as error:
             raise ConfigurationError(f"the bag {self.path} can't be read: {error}") from error
-        if compressed:
-            try:
-                return [IntactStorage(self.path, self._warn)]
-            except Exception as error:
-                raise ConfigurationError(f"the compressed bag {self.path} can't be read: {error}") from error
         return [self._open_file(file) for file in files]
 
-    def _files(self) -> tuple[list[Path], bool]:
-        """The bag's files, in order, and whether `rosbags` has to decompress them."""
-        present = sorted(file for file in self.path.iterdir() if file.suffix in DAMAGED)
+    def _files(self) -> list[Path]:
+        """The bag's files, in order."""
+        present = sorted(file for file in self.path.iterdir() if Path(file.name.removesuffix(SUFFIX)).suffix in DAMAGED)
         metadata = self.path / "metadata.yaml"
         if not metadata.is_file():
             if not present:
@@ -184,29 +198,29 @@ class BagReader:
                     f"{' or '.join(DAMAGED)}"
                 )
             self._warn(f"{metadata} is missing; reading {', '.join(file.name for file in present)}")
-            return present, False
+            return present
         try:
             information = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
             files = [self.path / Path(name).name for name in information["relative_file_paths"]]
-            mode = str(information.get("compression_mode") or "none").lower()
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._warn(f"{metadata} can't be read ({error!r}); reading {', '.join(file.name for file in present)}")
-            files, mode = present, "none"
-        if mode in ("file", "message"):
-            return files, True
+            return present
         for file in files:
             if not file.is_file():
                 self._warn(f"{file} is missing, though metadata.yaml lists it")
         files = [file for file in files if file.is_file()]
         if not files:
             raise ConfigurationError(f"{self.path} is not a bag: none of the files in its metadata.yaml exists")
-        return files, False
+        return files
 
     def _open_file(self, file: Path) -> Storage:
+        named = file  # in messages to the user
+        if file.suffix == SUFFIX:
+            file = self._unpack(file)
         if file.suffix not in DAMAGED:
             hint = "; convert a ROS 1 bag with rosbags-convert" if file.suffix == ".bag" else ""
             raise ConfigurationError(
-                f"{file} is not a bag: expected a folder or a file ending in {' or '.join(DAMAGED)}{hint}"
+                f"{named} is not a bag: expected a folder or a file ending in {' or '.join(DAMAGED)}{hint}"
             )
         try:
             return IntactStorage(file, self._warn)
@@ -214,10 +228,19 @@ class BagReader:
             try:
                 damaged = DAMAGED[file.suffix](file)
             except (NotABag, OSError, ValueError) as reason:
-                raise ConfigurationError(f"{file} is not a bag, or nothing of it can be read: {reason}") from error
+                raise ConfigurationError(f"{named} is not a bag, or nothing of it can be read: {reason}") from error
         read = sum(damaged.contents.counts.values())
-        self._warn(f"{file} is damaged: {damaged.damage}; {read} messages before that could be read")
+        self._warn(f"{named} is damaged: {damaged.damage}; {read} messages before that could be read")
         return damaged
+
+    def _unpack(self, packed: Path) -> Path:
+        """The file in a temporary folder, which `close` removes."""
+        if self._unpacked is None:
+            self._unpacked = TemporaryDirectory(prefix="alpamayo_ros_")
+        try:
+            return unpack_file(packed, Path(self._unpacked.name))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{packed} can't be unpacked: {error}") from error
 
 
 class BagWriter:

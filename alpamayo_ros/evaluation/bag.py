@@ -26,7 +26,7 @@ from alpamayo_ros.evaluation.bag_storage import IntactStorage, RawMessage, Stora
 from alpamayo_ros.evaluation.damaged_bag import DamagedMcap, DamagedSqlite, NotABag
 from alpamayo_ros.evaluation.partial_folder import partial_folder, put_in_place
 from alpamayo_ros.evaluation.ros_types import ros_types
-from alpamayo_ros.evaluation.zstd import SUFFIX, is_packed, unpack_file, unpacked_message
+from alpamayo_ros.evaluation.zstd import SUFFIX, is_packed, unpack_file, unpacked
 
 __all__ = ["BagMessage", "BagReader", "BagWriter", "RawMessage", "ros_types"]
 
@@ -153,7 +153,7 @@ class BagReader:
                 yield message
                 continue
             try:
-                data = unpacked_message(message.data)
+                data = unpacked(message.data)
             except Exception as error:
                 self._warn(f"{self.path}: a message on {message.topic} can't be unpacked, and is left out: {error}")
                 continue

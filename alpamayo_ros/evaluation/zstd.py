@@ -1,4 +1,4 @@
-"""Zstandard in bags: whole files, as `--compression-mode file` leaves them, and single messages.
+"""Zstandard in bags: whole files, as `--compression-mode file` leaves them, single messages, and chunks of MCAP.
 
 The module that does it has another name in each Python: `compression.zstd` from 3.14 on, `backports.zstd` before, and
 `zstandard` where rosbags is older. rosbags brings the one that it needs.
@@ -21,14 +21,14 @@ def is_packed(data: bytes) -> bool:
     return data.startswith(FRAME)
 
 
-def unpacked_message(data: bytes) -> bytes:
-    """A message's bytes.
+def unpacked(data: bytes) -> bytes:
+    """The bytes of a message or chunk.
 
     Raises:
         Exception: the frame is damaged; of whatever kind the module raises.
     """
-    message: bytes = _module().decompress(data)
-    return message
+    content: bytes = _module().decompress(data)
+    return content
 
 
 def unpack_file(packed: Path, folder: Path) -> Path:
@@ -39,7 +39,7 @@ def unpack_file(packed: Path, folder: Path) -> Path:
         ValueError: nothing of it can be unpacked.
     """
     target = folder / packed.name.removesuffix(SUFFIX)
-    with packed.open("rb") as source, target.open("wb") as unpacked:
+    with packed.open("rb") as source, target.open("wb") as out:
         module = _module()
         decompressor = None
         while block := source.read(BLOCK):
@@ -47,11 +47,11 @@ def unpack_file(packed: Path, folder: Path) -> Path:
                 if decompressor is None:
                     decompressor = _decompressor(module)
                 try:
-                    unpacked.write(decompressor.decompress(block))
+                    out.write(decompressor.decompress(block))
                 except OSError:
                     raise
                 except Exception as error:
-                    if not unpacked.tell():
+                    if not out.tell():
                         raise ValueError(f"{error}; expected a file of Zstandard") from error
                     return target
                 block = b""

@@ -44,6 +44,13 @@ def read_nuscenes(source: Path, scene: str | None = None, version: str | None = 
         ConfigurationError: something is missing or can't be read.
     """
     tables = _Tables(_tables_folder(source, version))
+    try:
+        return _read(source, tables, scene)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{tables.folder} has a record that is none of nuScenes' format: {error!r}") from error
+
+
+def _read(source: Path, tables: _Tables, scene: str | None) -> RecordedDrive:
     chosen = _scene(tables, scene)
     samples = {sample["token"] for sample in tables.read("sample") if sample["scene_token"] == chosen["token"]}
     data = [each for each in tables.read("sample_data") if each["sample_token"] in samples]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -85,7 +86,7 @@ class _Member:
                 return self.path.read_bytes()
             with zipfile.ZipFile(self.path) as archive:
                 return archive.read(self.name)
-        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error) as error:
             raise ConfigurationError(f"{self} can't be read: {error}") from error
 
 

@@ -138,6 +138,25 @@ def test_a_choice_that_is_none(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("table", ["sample", "sample_data", "ego_pose", "calibrated_sensor", "sensor", "scene"])
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "can't be read"), ("[", "can't be read"), ('[{"token": "first"}]', "")]
+)
+def test_a_table_that_is_none_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, table: str, content: str | None, message: str
+) -> None:
+    folder = dataset(tmp_path / "n")
+    file = folder / "v1.0-mini" / f"{table}.json"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    assert make(main, "nuscenes", folder, "--scene", "scene-0002", "--out", tmp_path / "bag") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert "v1.0-mini" in error
+
+
 def test_images_that_were_not_downloaded_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder = dataset(tmp_path / "n")
     next((folder / "sweeps" / "CAM_FRONT").iterdir()).unlink()

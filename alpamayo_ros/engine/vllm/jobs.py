@@ -14,7 +14,6 @@ from alpamayo_ros.model.config import ModelConfig
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
 PIN = "alpamayo_pin"  # in a request's kv_transfer_params: keep its blocks when it has finished
 PINNED = "alpamayo_pinned"  # in its output's: what was kept
-CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,6 @@ class FlowShape:
     def trajectories(self) -> int:
         """R G."""
         return self.rows * self.samples
-
-
-def captured_shapes(max_samples: int, steps: int) -> tuple[FlowShape, ...]:
-    """What to capture: other numbers of samples take the next larger one."""
-    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
-    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
-    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
 
 
 @dataclass(frozen=True)

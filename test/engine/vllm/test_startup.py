@@ -19,9 +19,10 @@ from tiny_checkpoint import drive
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.vllm import expert_worker, kv_layout
+from alpamayo_ros.engine.vllm.captured_shapes import captured_shapes
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.flow_runner import FlowRunner
-from alpamayo_ros.engine.vllm.jobs import ExpertPlan, FlowShape, captured_shapes
+from alpamayo_ros.engine.vllm.jobs import ExpertPlan, FlowShape
 from alpamayo_ros.engine.vllm.startup import GIB, Sizes, check_ranks
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.tools.checkpoint_presets import PRESETS

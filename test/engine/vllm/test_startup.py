@@ -107,7 +107,7 @@ def test_graphs_are_captured_by_warm_up_once_and_not_by_load(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = worker(engine)
-    before = inside._alpamayo
+    monkeypatch.setattr(inside, "_alpamayo", inside._alpamayo)  # to have it back
     captured: list[FlowShape] = []
     with monkeypatch.context() as as_on_cuda:
         as_on_cuda.setattr(expert_worker, "uses_flash_attention", lambda _layers: True)
@@ -121,7 +121,6 @@ def test_graphs_are_captured_by_warm_up_once_and_not_by_load(
         shapes = captured_shapes(engine.info.max_samples, engine._config.flow.num_inference_steps)
         assert sorted(captured, key=repr) == sorted(shapes, key=repr)
         assert captured[0].trajectories == engine.info.max_samples
-    inside._alpamayo = before
 
 
 @pytest.mark.vllm

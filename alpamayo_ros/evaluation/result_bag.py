@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints, trajectory_points
 from alpamayo_ros.core.types import Array
@@ -63,9 +62,7 @@ class ResultBag:
         """What was driven after a tick that has an observation, in the odometry's frame, as far as it is known."""
         observation = tick.observation
         assert observation is not None
-        world_from_ego = matrix_from_quaternion(observation.pose.orientation)
-        position = future.xyz @ world_from_ego.T + observation.pose.position
-        orientation = quaternion_from_matrix(world_from_ego @ future.rotation)
+        position, orientation = future.in_odometry(observation.pose)
         path = _path(position, orientation, observation.t0_ns, tick.odometry_frame)
         self._bag.write(DRIVEN, path, tick.now_ns + round(tick.engine_ms * 1e6))
 

@@ -64,8 +64,13 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
     def row(self, name: str) -> list[str]:
-        (found,) = [row for row in self.rows if row and row[0] == name]
-        return [cell.strip() for cell in found[1:]]
+        """The only row that begins with that cell."""
+        (found,) = self.rows_of(name)
+        return found
+
+    def rows_of(self, name: str) -> list[list[str]]:
+        """Rows that begin with that cell, without it."""
+        return [[cell.strip() for cell in row[1:]] for row in self.rows if row and row[0].strip() == name]
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +128,31 @@ def test_the_table_has_the_reports_figures(page: Page, report: dict[str, Any]) -
     metrics = report["metrics"]
     for name, figures in {"chosen path": metrics["chosen"], "stop": metrics["baselines"]["stop"]}.items():
         means = [f"{figures['ade'][horizon]['mean']:.2f}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
-        assert page.row(name)[:5] == means
+        errors, final, missed = page.rows_of(name)[:3]
+        assert errors[:5] == means
+        assert final == [f"{figures['fde'][horizon]['mean']:.2f}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
+        assert missed == [f"{figures['miss'][horizon]['rate']:.0%}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
     difference = report["against_baselines"]["stop"]["ade"]["6.4"]
     assert difference["blocks"] >= 5
     expected = f"{difference['mean']:.2f} [{difference['low']:.2f}, {difference['high']:.2f}]"
-    assert page.row("stop")[-1].replace("\N{MINUS SIGN}", "-") == expected
+    assert page.rows_of("stop")[0][-1].replace("\N{MINUS SIGN}", "-") == expected
+
+
+def test_every_figure_stands_beside_each_baseline_with_its_interval(page: Page, report: dict[str, Any]) -> None:
+    against = report["against_baselines"]
+    shown = {
+        "ADE at 2.0 s, m": [each["ade"]["2.0"] for each in against.values()],
+        "FDE at 6.4 s, m": [each["fde"]["6.4"] for each in against.values()],
+        "lateral at 5.0 s, m": [each["lateral"]["5.0"] for each in against.values()],
+        "minADE, k = 6, m": [each["min_ade"]["6"] for each in against.values()],
+        "missed by Waymo's thresholds at 3.0 s": [each["miss_waymo"]["3.0"] for each in against.values()],
+    }
+    for name, expected in shown.items():
+        row = page.row(name)
+        assert row[-1] == str(expected[0]["n"])
+        for cell, difference in zip(row, expected, strict=False):
+            figures = [float(text) for text in re.findall(r"[-\d.]+", cell.replace("\N{MINUS SIGN}", "-"))]
+            assert figures == pytest.approx([difference[key] for key in ("mean", "low", "high")], abs=0.006)
 
 
 def test_it_tells_how_to_repeat_the_run(page: Page, report: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.vllm.engine import VllmEngine
 from alpamayo_ros.engine.vllm.jobs import FlowJob
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
 
 
 def worker(engine: VllmEngine) -> Any:

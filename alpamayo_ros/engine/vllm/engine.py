@@ -25,16 +25,15 @@ from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Writing
-from alpamayo_ros.engine.vllm.captured_shapes import captured_shapes
 from alpamayo_ros.engine.vllm.faults import vllm_faults
 from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
 from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
 from alpamayo_ros.engine.vllm.reasoner import VllmReasoner
 from alpamayo_ros.engine.vllm.startup import (
@@ -111,7 +110,8 @@ class VllmEngine:
         sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
         engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            backbone = VllmBackbone(engine, ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens))
+            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, wanted.max_samples)
+            backbone = VllmBackbone(engine, plan)
         except BaseException:
             stop_vllm(engine)
             raise
@@ -138,9 +138,8 @@ class VllmEngine:
             EngineError: too little memory; the message says what to lower.
         """
         self._check_open()
-        shapes = captured_shapes(self.info.max_samples, self._config.flow.num_inference_steps)
         with vllm_faults(self.info.device):
-            held = self._backbone.call("alpamayo_capture", shapes)
+            held = self._backbone.call("alpamayo_capture")
         if held:
             logger.info("%s: %.2f GiB on the device", self.info.model, held / GIB)
         samples = min(WARM_UP_SAMPLES, self.info.max_samples)

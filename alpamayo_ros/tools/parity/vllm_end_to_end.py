@@ -15,11 +15,12 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.vllm.backbone import Reading, Writing
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate
@@ -299,7 +300,7 @@ class _Run:
             positions = prefix.first_position + torch.arange(states.shape[2])
             recorded = self.arrays[f"expert_position_ids_{kind}"][:, index]
             yield equal(f"{name}/expert_position_ids_{kind}/{index}", positions.expand(3, -1), recorded)
-            field = expert.runner(FlowShape(1, 1, False, steps)).velocity([prefix])
+            field = expert.flows.runner(FlowShape(1, 1, False, steps)).velocity([prefix])
             of_step0: list[tuple[Tensor, Tensor]] = []
             hook = expert.network.expert.register_forward_hook(
                 lambda _module, given, hidden, of_step0=of_step0: of_step0.append((given[0], hidden))
@@ -315,7 +316,7 @@ class _Run:
         noise = noise * self.settings["diffusion_kwargs"].get("temperature", 1.0)
         weight = 1.0 if alpha is None else alpha
         both = list(prefixes.values())
-        runner = expert.runner(FlowShape(1, 1, alpha is not None, steps))
+        runner = expert.flows.runner(FlowShape(1, 1, alpha is not None, steps))
         device = expert.layers[0].keys.device
         flow = integrate(runner.velocity(both, weight), noise.to(device), steps)
         yield close(f"{name}/states/{index}", flow.states[:, 0], self.arrays["states"][:, index], STATE_TOLERANCE)

@@ -114,7 +114,7 @@ class VllmBackbone:
 
         running: dict[str, _Running] = {}
         started = first = time.monotonic()
-        with self._aborting_what_is_left(running):
+        with self._leaving_nothing(running):
             for writing in writings:
                 parameters = SamplingParams(
                     temperature=0.0,
@@ -153,31 +153,26 @@ class VllmBackbone:
         names: list[str] = []
         left: dict[str, None] = {}
         found: dict[str, Pinned] = {}
-        others = set(self._scheduler.requests)
-        try:
-            with self._aborting_what_is_left(left):
-                for reading in readings:
-                    parameters = SamplingParams(
-                        temperature=0.0,
-                        max_tokens=1,
-                        ignore_eos=True,
-                        detokenize=False,
-                        extra_args={"kv_transfer_params": {PIN: True}},
-                    )
-                    names.append(self._add(reading, parameters))
-                    left[names[-1]] = None
-                while left:
-                    for output in self._step():
-                        if output.request_id not in left or not output.finished:
-                            continue
-                        del left[output.request_id]
-                        kept = (output.kv_transfer_params or {}).get(PINNED)
-                        if kept is None:
-                            raise EngineError("vLLM gave up a request that reads the reasoning; see its log")
-                        found[output.request_id] = Pinned(kept["request"], tuple(kept["block_ids"]), kept["length"])
-        except BaseException:
-            self._release(self._scheduler.requests.keys() - others)  # also what no output told of
-            raise
+        with self._leaving_nothing(left):
+            for reading in readings:
+                parameters = SamplingParams(
+                    temperature=0.0,
+                    max_tokens=1,
+                    ignore_eos=True,
+                    detokenize=False,
+                    extra_args={"kv_transfer_params": {PIN: True}},
+                )
+                names.append(self._add(reading, parameters))
+                left[names[-1]] = None
+            while left:
+                for output in self._step():
+                    if output.request_id not in left or not output.finished:
+                        continue
+                    del left[output.request_id]
+                    kept = (output.kv_transfer_params or {}).get(PINNED)
+                    if kept is None:
+                        raise EngineError("vLLM gave up a request that reads the reasoning; see its log")
+                    found[output.request_id] = Pinned(kept["request"], tuple(kept["block_ids"]), kept["length"])
         return [found[name] for name in names]
 
     def release(self, pinned: Sequence[Pinned]) -> None:
@@ -237,13 +232,19 @@ class VllmBackbone:
         return bool(output.finished)
 
     @contextmanager
-    def _aborting_what_is_left(self, running: dict[str, Any]) -> Iterator[None]:
+    def _leaving_nothing(self, running: dict[str, Any]) -> Iterator[None]:
+        """If something goes wrong: end what runs, free what it pinned, forget what it should have computed."""
+        others = set(self._scheduler.requests)
         try:
             yield
-        except BaseException:
-            if running:
-                self._engine.abort_request(list(running))
-                self._engine.step()
+        except BaseException as failure:
+            self._engine.abort_request(list(running))
+            self._engine.step()
+            self._release(self._scheduler.requests.keys() - others)  # also what no output told of
+            # vLLM notes blocks and pictures as computed when it schedules a step; one that failed computed nothing
+            self._engine.reset_encoder_cache()
+            if not self._engine.reset_prefix_cache():
+                raise EngineError("vLLM failed while something was pinned; its cache may be wrong") from failure
             raise
 
     def _check_room(self, readings: Sequence[Reading]) -> None:

@@ -35,14 +35,14 @@ from alpamayo_ros.tools.parity.case import (
     not_applicable,
     not_supported,
 )
-from alpamayo_ros.tools.parity.end_to_end import STATE_TOLERANCE
+from alpamayo_ros.tools.parity.end_to_end import STATE_TOLERANCE, as_stored
 from alpamayo_ros.tools.parity.predictions import (
     ROTATION_TOLERANCE,
     XYZ_TOLERANCE,
     check_predictions,
     recorded_observation,
 )
-from alpamayo_ros.tools.parity.recipes import recipe_image
+from alpamayo_ros.tools.parity.recipes import recipe_images
 from alpamayo_ros.tools.parity.tolerances import TOLERANCES
 
 Arrays = Mapping[str, np.ndarray]
@@ -170,9 +170,7 @@ class _Run:
 
     @cached_property
     def _frames(self) -> np.ndarray:
-        height, width = self.settings["image_hw"]
-        k = self.settings["frames_recipe_k"]
-        return np.stack([recipe_image(height, width, f, k) for f in range(self.settings["n_images"])])
+        return recipe_images(self.settings)
 
     def _rows(self) -> list[_Row]:
         samples = self.settings["num_traj_samples"]
@@ -219,10 +217,7 @@ class _Run:
         for key, values in (("image_embeds", embeddings), ("deepstack_embeds", torch.stack(deepstack))):
             if key in self.arrays:
                 recorded = self.arrays[key]
-                step = max(1, values.shape[-2] // recorded.shape[-2])  # every so many-th token of a long prompt
-                ours = values[..., ::step, :]
-                copies = recorded.shape[-2] // ours.shape[-2]  # one per sample
-                yield close(f"{self.name}/{key}", torch.cat([ours] * copies, -2), recorded, HIDDEN_TOLERANCE)
+                yield close(f"{self.name}/{key}", as_stored(values, recorded), recorded, HIDDEN_TOLERANCE)
 
     def _logits(self, row: _Row) -> Iterator[CaseResult]:
         """Before the mask of `<i*>`, as they were recorded."""

@@ -107,7 +107,7 @@ def test_graphs_are_captured_by_warm_up_once_and_not_by_load(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = worker(engine)
-    before = inside._alpamayo
+    monkeypatch.setattr(inside, "_alpamayo", inside._alpamayo)  # to have it back
     captured: list[FlowShape] = []
     with monkeypatch.context() as as_on_cuda:
         as_on_cuda.setattr(FlowRunner, "capture", lambda runner, _memory: captured.append(runner.shape))
@@ -121,7 +121,6 @@ def test_graphs_are_captured_by_warm_up_once_and_not_by_load(
         assert counts <= {(shape.rows, shape.samples) for shape in captured}
         assert len(set(captured)) == len(captured)
         assert captured[0].trajectories == engine.info.max_samples
-    inside._alpamayo = before
 
 
 @pytest.mark.vllm

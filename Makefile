@@ -72,7 +72,7 @@ test-kernels: $(STAMPS)/triton
 test-gpu:
 	@$(PYTHON) -m pytest test/engine/kernels
 	@$(PYTHON) -m pytest -m vllm test/engine/vllm
-	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/model
+	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/engine/native test/model
 
 lint: setup
 	@$(BIN)/ruff format --check .

@@ -45,6 +45,6 @@ class FusedActionNetwork:
 
         return cls(
             FusedExpert(network.expert, sum_over_ranks),
-            torch.compile(network.action_in_proj, dynamic=False),
+            torch.compile(network.action_in_proj),
             network.action_out_proj,
         )

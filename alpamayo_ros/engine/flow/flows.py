@@ -14,8 +14,6 @@ from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.replayed import GraphMemory
 from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork
 
-CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
-
 
 class Flows:
     """Flow runners over one cache.
@@ -25,8 +23,6 @@ class Flows:
         layers: The cache.
         tokens: Action tokens of a trajectory.
         max_tokens: Of a prefix.
-        steps: Of Euler's method, where they are captured.
-        max_samples: Of a tick.
         sum_over_ranks: Adds up what each device of a tensor-parallel group has computed; None: there is one.
     """
 
@@ -36,33 +32,28 @@ class Flows:
         layers: list[LayerCache],
         tokens: int,
         max_tokens: int,
-        steps: int,
-        max_samples: int,
         sum_over_ranks: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.network = network
-        self._layers = layers
+        self.layers = layers
         self._tokens = tokens
         self._max_blocks = math.ceil(max_tokens / layers[0].keys.shape[1])
         cuda = layers[0].keys.is_cuda
         self._flow_network = FusedActionNetwork.of(network, sum_over_ranks) if cuda else network
-        counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
-        rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
-        self._shapes = [FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True)]
         self._captured: dict[FlowShape, FlowRunner] = {}
 
-    def capture(self, memory: GraphMemory) -> None:
-        """Record every shape on CUDA that isn't yet, the largest first: it sizes the memory that the others share."""
-        new = [shape for shape in self._shapes if shape not in self._captured]
+    def capture(self, shapes: Sequence[FlowShape], memory: GraphMemory) -> None:
+        """Record shapes on CUDA that aren't yet, the largest first: it sizes the memory that the others share."""
+        new = [shape for shape in shapes if shape not in self._captured]
         for shape in sorted(new, key=lambda shape: -shape.trajectories):
             self._captured[shape] = self.runner(shape)
             self._captured[shape].capture(memory)
 
     def runner(self, shape: FlowShape) -> FlowRunner:
         """A runner of its own, not captured."""
-        return FlowRunner(self._flow_network, self._layers, shape, self._tokens, self._max_blocks)
+        return FlowRunner(self._flow_network, self.layers, shape, self._tokens, self._max_blocks)
 
-    def run(
+    def denoise(
         self,
         prefixes: Sequence[KVPrefix],
         without_route: Sequence[KVPrefix],

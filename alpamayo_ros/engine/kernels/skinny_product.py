@@ -132,7 +132,7 @@ def _launch(
         AHEAD=bytes_ahead(weight, min(tiles.ahead, inner // tiles.splits), step),
         PRECISION=precision(x.dtype),
         num_warps=tiles.warps,
-        num_stages=tiles.stages,
+        num_stages=max(2, tiles.stages * 2 // x.element_size()),  # as many bytes in float32
         **launch_options(x.device),
     )
 

@@ -266,7 +266,7 @@ def _split_kernel(
             seen = seen & (column[None, :] <= before + token[:, None])
         best, total, mixed = _take(asked, key, value, seen, best, total, mixed, scale, PRECISION)
     if OWN > 0:  # noqa: SIM102 - decided when it is compiled
-        if split == SPLITS - 1:  # its part of the prefix is the shortest
+        if split == 0:  # no part of the prefix is shorter
             own_at = (sequence * OWN + tl.arange(0, OWN)).to(tl.int64)
             own_key_at = own_at * own_key_token + kv_head * own_key_head
             own_value_at = own_at * own_value_token + kv_head * own_value_head
@@ -290,9 +290,8 @@ def _part(before, tokens, split, OWN: tl.constexpr, KEYS: tl.constexpr, SPLITS: 
     length = before
     if OWN == 0:
         length = before + tokens
-    part = tl.cdiv(tl.cdiv(length, SPLITS), KEYS) * KEYS
-    first = split * part
-    return first, tl.minimum(first + part, length)
+    steps = tl.cdiv(length, KEYS)
+    return split * steps // SPLITS * KEYS, tl.minimum((split + 1) * steps // SPLITS * KEYS, length)
 
 
 @triton.jit

@@ -13,15 +13,39 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 # block table [R, most blocks] int32; tokens before the new ones [R] int32 -> [R, M, heads, dim]
 AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
-# FlashAttention takes a prompt of any length without making a plan for it first, as cuDNN does.
-_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+# cuDNN, the fastest for prompts on a Hopper GPU, makes a plan for every length: so lengths are rounded up, and all that
+# there can be are planned before the first tick.
+PLANNED_STEP = 128  # tokens
+_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention of one sequence: [T, heads, dim] and [T, kv_heads, dim] to [T, heads, dim]."""
+    """Causal attention of one sequence, whose end may be followed by anything finite.
+
+    Args:
+        query: [T, heads, dim].
+        keys, values: [at least `padded` T, kv_heads, dim].
+
+    Returns:
+        [T, heads, dim].
+    """
+    count = len(query)
+    if not query.is_cuda:
+        return _attend(query, keys[:count], values[:count])
+    length = padded(count)
+    longer = functional.pad(query, (0, 0, 0, 0, 0, length - count))
+    with sdpa_kernel(_BACKENDS, set_priority=True):
+        return _attend(longer, keys[:length], values[:length])[:count]
+
+
+def padded(tokens: int) -> int:
+    """The length that is computed for so many tokens on CUDA."""
+    return -(-tokens // PLANNED_STEP) * PLANNED_STEP
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     q, k, v = (each.transpose(0, 1)[None] for each in (query, keys, values))
-    with sdpa_kernel(_BACKENDS):
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     return mixed[0].transpose(0, 1)
 
 

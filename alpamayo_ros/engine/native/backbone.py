@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.engine.native.attention import attend_to_itself, causal_attention
+from alpamayo_ros.engine.native.attention import PLANNED_STEP, attend_to_itself, causal_attention, padded
 from alpamayo_ros.engine.native.decode_step import DecodeStep
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
@@ -41,7 +41,8 @@ class NativeBackbone:
         self._steps = [DecodeStep(text, pool, self._attend, rows, self._max_blocks) for rows in counts]
 
     def capture(self, memory: GraphMemory) -> None:
-        """Record the steps on CUDA, the largest first: it sizes the memory that the others share."""
+        """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
+        self._plan_prompts()
         for step in reversed(self._steps):
             step.capture(memory)
 
@@ -75,6 +76,12 @@ class NativeBackbone:
         cache.grow(count)
         return result
 
+    def _plan_prompts(self) -> None:
+        geometry, layer = self._text.geometry, self._pool.layers[0]
+        keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
+        for length in range(PLANNED_STEP, padded(self._max_blocks * BLOCK_SIZE) + 1, PLANNED_STEP):
+            attend_to_itself(keys.new_zeros(length, geometry.num_attention_heads, geometry.head_dim), keys, values)
+
     def _read_row(
         self, batch: PromptBatch, row: int, empty: int, start: int, images: Iterator[ImageFeatures], logits: int
     ) -> Tensor:
@@ -92,7 +99,7 @@ class NativeBackbone:
         end = start + len(token_ids)
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
-            keys, values = (memory.flatten(0, 1)[start:end] for memory in (layer.keys, layer.values))
+            keys, values = (memory.flatten(0, 1)[start:] for memory in (layer.keys, layer.values))
             return attend_to_itself(query, keys, values)
 
         rotary = self._text.rotary(batch.positions[:, row, empty:])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
+from alpamayo_ros.engine.native.attention import PLANNED_STEP
 from alpamayo_ros.model.geometry import DecoderGeometry
 
 BLOCK_SIZE = 16  # tokens
@@ -24,11 +25,11 @@ class KVPool:
 
     def __init__(self, geometry: DecoderGeometry, tokens: int, device: torch.device, dtype: torch.dtype) -> None:
         self.blocks = 1 + math.ceil(tokens / BLOCK_SIZE)
-        # layers, keys and values, blocks, tokens, heads, dim
+        # layers, keys and values, blocks, tokens, heads, dim; a prompt's attention looks behind the last block
         self._memory = torch.zeros(
             geometry.num_hidden_layers,
             2,
-            self.blocks,
+            self.blocks + PLANNED_STEP // BLOCK_SIZE,
             BLOCK_SIZE,
             geometry.num_key_value_heads,
             geometry.head_dim,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.flow.flows import Flows
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
-from alpamayo_ros.engine.flow.shape import FlowShape
+from alpamayo_ros.engine.flow.shape import FlowShape, shapes_to_capture
 from alpamayo_ros.engine.native.backbone import NativeBackbone
 from alpamayo_ros.engine.native.kv_cache import KVPool, PagedCache
 from alpamayo_ros.engine.native.pieces import Pieces, PlainPieces
@@ -40,6 +40,7 @@ class NativeModel:
     checkpoint_hash: str
     parameters: int
     max_tokens: int
+    max_samples: int
     flows: Flows
     pool: KVPool
     memory: GraphMemory | None  # that captured graphs share; None on a CPU
@@ -56,14 +57,7 @@ class NativeModel:
         text = TextModel(model.network.vlm, config.backbone, _pieces(device))
         vision = VisionTower(model.network.vlm.model.visual, device)
         pool = KVPool(text_geometry, sizes.cache_tokens, device, model.dtype)
-        flows = Flows(
-            model.network,
-            pool.layers,
-            config.action_space.n_waypoints,
-            sizes.sequence_tokens,
-            config.flow.num_inference_steps,
-            sizes.samples,
-        )
+        flows = Flows(model.network, pool.layers, config.action_space.n_waypoints, sizes.sequence_tokens)
         if cuda:
             torch.cuda.empty_cache()  # pieces that have been joined
         return cls(
@@ -77,6 +71,7 @@ class NativeModel:
             checkpoint_hash=model.checkpoint_hash,
             parameters=parameters,
             max_tokens=sizes.sequence_tokens,
+            max_samples=sizes.samples,
             flows=flows,
             pool=pool,
             memory=memory,
@@ -86,7 +81,8 @@ class NativeModel:
     def capture(self) -> None:
         """Record what is replayed tick by tick, on CUDA."""
         if self.memory is not None:
-            self.flows.capture(self.memory)
+            steps = self.config.flow.num_inference_steps
+            self.flows.capture(shapes_to_capture(steps, self.max_samples), self.memory)
             self.backbone.capture(self.memory)
 
     def new_cache(self, capacity: int) -> PagedCache:
@@ -108,7 +104,7 @@ class NativeModel:
         steps: int,
     ) -> Tensor:
         """See ResidentModel."""
-        return self.flows.run(prefix, without_route or [], weight, samples, noise, steps)
+        return self.flows.denoise(prefix, without_route or [], weight, samples, noise, steps)
 
     def velocity(self, prefix: Sequence[KVPrefix], samples: int) -> Velocity:
         """The flow's velocity field, for looking at single steps."""

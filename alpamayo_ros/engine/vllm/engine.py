@@ -26,6 +26,7 @@ from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
@@ -110,7 +111,8 @@ class VllmEngine:
         sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
         engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, wanted.max_samples)
+            shapes = shapes_to_capture(config.flow.num_inference_steps, wanted.max_samples)
+            plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
             backbone = VllmBackbone(engine, plan)
         except BaseException:
             stop_vllm(engine)

@@ -37,34 +37,28 @@ class ResidentExpert:
             checkpoint.load_into(network, device, dtype)
         else:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
-        self.network = network.to(device)
+        network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         sum_over_ranks = None
         if ranks > 1:
             from alpamayo_ros.engine.vllm import expert_shards
 
-            expert_shards.keep_shard(self.network.expert, rank, ranks)
+            expert_shards.keep_shard(network.expert, rank, ranks)
             sum_over_ranks = expert_shards.sum_over_ranks
+        self.network = network
         self.layers = layers
-        self.flows = Flows(
-            self.network,
-            layers,
-            config.action_space.n_waypoints,
-            plan.sequence_tokens,
-            config.flow.num_inference_steps,
-            plan.max_samples,
-            sum_over_ranks,
-        )
+        self._shapes = plan.shapes
+        self.flows = Flows(network, layers, config.action_space.n_waypoints, plan.sequence_tokens, sum_over_ranks)
 
     def capture(self) -> None:
         """Compile and record the flow, on CUDA."""
         if self.layers[0].keys.is_cuda:
-            self.flows.capture(torch.cuda.graph_pool_handle())
+            self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""
         samples = len(job.noise) // len(job.prefixes)
-        return self.flows.run(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
+        return self.flows.denoise(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
 
 
 class ExpertWorker:

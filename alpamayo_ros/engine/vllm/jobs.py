@@ -9,6 +9,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.model.config import ModelConfig
 
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
@@ -40,7 +41,7 @@ class ExpertPlan:
     config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
-    max_samples: int  # of a tick
+    shapes: tuple[FlowShape, ...]  # to capture
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="needs Triton: make test-kernels")
+
 from alpamayo_ros.engine.kernels.gumbel import gumbel_rows
 from alpamayo_ros.engine.native.philox import token_key
 from alpamayo_ros.engine.sampling import gumbel_noise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="needs Triton: make test-kernels")
+
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
 from alpamayo_ros.engine.native.pieces import PlainPieces

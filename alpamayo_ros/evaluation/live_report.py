@@ -17,6 +17,7 @@ from alpamayo_ros.evaluation.output_folder import FORMAT, PAGE, REPORT, TICKS, o
 from alpamayo_ros.evaluation.report import Record, notes, picture_warning, versions
 from alpamayo_ros.evaluation.scores import finite
 from alpamayo_ros.evaluation.shown_ticks import Drawable, Scenery, drawable, shown_tick, worst_of
+from alpamayo_ros.evaluation.ticks_table import TABLE, write_table
 from alpamayo_ros.sensors.calibration import Calibration
 from alpamayo_ros.sensors.camera_model import CameraModel
 
@@ -89,12 +90,12 @@ class LiveReport:
             "no_overlay": uncalibrated or None,
             "settings": heard.parameters or self._settings.flat(),
             "versions": versions(),
-            "files": {"page": PAGE, "ticks": TICKS},
         }
-        plain: dict[str, Any] = finite(report)
         warning = picture_warning(kind, trained=heard.trained)
         scenery = Scenery(self._node, start_ns, warning, self._settings.anchor, self.frames.kept, camera)
         with output_folder(out, overwrite=overwrite) as folder:
+            table = TABLE if write_table(folder / TABLE, records) else None
+            plain: dict[str, Any] = finite({**report, "files": {"page": PAGE, "ticks": TICKS, "table": table}})
             write_html(folder / PAGE, plain, records, [shown_tick(each, scenery) for each in self._worst])
             lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
             (folder / TICKS).write_text(lines, encoding="utf-8")

@@ -91,7 +91,7 @@ def _cluster(address: str) -> Iterator[Any]:
     except ImportError:
         raise ConfigurationError("--ray needs Ray, which is not installed: pip install ray") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here tells nobody
-    only_here = {"include_dashboard": False} if address == LOCAL else {}
+    only_here: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level="warning", **only_here)
     except (ConnectionError, ValueError, RuntimeError) as error:

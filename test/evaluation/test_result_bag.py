@@ -123,3 +123,20 @@ def test_a_skipped_tick_has_a_status_that_says_why(tmp_path: Path) -> None:
     last = found["status"][-1][1]
     assert last.ticks_published + last.ticks_skipped == len(ticks)
     assert sum(last.skip_counts) == last.ticks_skipped
+
+
+def test_markers_are_those_of_the_node(tmp_path: Path) -> None:
+    ticks, found = results(tmp_path, rig(sampling__num_samples=3, output__empty_after_skips=2))
+    good = [tick for tick in ticks if tick.skip is None]
+    drawn = [message for _, message in found["markers"] if len(message.markers) > 1]
+    assert [stamp(message.markers[0]) for message in drawn] == [tick.t0_ns for tick in good]
+    for message, (_, path) in zip(drawn, found["path"], strict=True):
+        gone, line, ribbon, *fan, text = message.markers
+        assert (gone.ns, gone.action, line.ns, ribbon.ns, text.ns) == ("skip", 2, "path", "ribbon", "reasoning")
+        assert [(each.ns, each.id) for each in fan] == [("candidates", 0), ("candidates", 1), ("candidates", 2)]
+        assert np.array([[p.x, p.y, p.z] for p in line.points]) == pytest.approx(xyz(path))
+        assert line.header.frame_id == "odom"
+        assert text.text == "Keep the speed."
+    told = [message.markers[0] for _, message in found["markers"] if len(message.markers) == 1]
+    assert [marker.text for marker in told]
+    assert all(marker.text.startswith("no path: ") and marker.color.r > 0.9 > marker.color.g for marker in told)

@@ -17,11 +17,11 @@ from alpamayo_ros.core.trajectory_points import TrajectoryPoints
 from alpamayo_ros.core.types import Array
 
 CANDIDATE = (0.4, 0.6, 1.0)
-CANDIDATE_ALPHA, FAINTEST, FADING = 0.6, 0.08, 2.0  # FADING: m of mean distance over which a sample fades to 1/e
+CANDIDATE_ALPHA, FAINTEST, FADING = 0.7, 0.25, 4.0  # FADING: m of mean distance over which a sample fades to 1/e
 TEXT, SKIPPED = (1.0, 1.0, 1.0, 1.0), (1.0, 0.15, 0.15, 1.0)
 SPEEDS = (0.0, 5.0, 10.0, 20.0, 30.0)  # m/s; the colours between them are interpolated
 SPEED_COLORS = np.array([(0.85, 0.1, 0.1), (0.95, 0.6, 0.1), (0.9, 0.9, 0.2), (0.2, 0.85, 0.3), (0.1, 0.7, 0.9)])
-PATH_WIDTH, CANDIDATE_WIDTH = 0.25, 0.08  # m, of lines
+PATH_WIDTH, CANDIDATE_WIDTH = 0.25, 0.12  # m, of lines
 RIBBON_ALPHA, RIBBON_HALF_WIDTH = 0.3, 0.9  # m, of the vehicle
 LIFETIME_NS = 1_000_000_000  # what a stopped node has drawn vanishes by itself
 TEXT_HEIGHT, TEXT_SIZE = 3.0, 0.6  # m above the vehicle, m per line

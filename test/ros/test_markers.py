@@ -59,8 +59,8 @@ def test_samples_fade_with_their_distance_from_the_chosen_one():
     fan = named(markers()[0], "candidates")
     alpha = [marker.color.a for marker in fan]
     assert [marker.id for marker in fan] == [0, 1, 2, 3, 4]
-    assert alpha[0] == pytest.approx(0.6)
-    assert alpha[0] > alpha[1] > alpha[3] >= 0.08  # 1 and 2 curve by 0.005 1/m, 3 and 4 by 0.01
+    assert alpha[0] == pytest.approx(0.7)
+    assert alpha[0] > alpha[1] > alpha[3] >= 0.25  # 1 and 2 curve by 0.005 1/m, 3 and 4 by 0.01
     assert alpha[1] == pytest.approx(alpha[2], rel=1e-3)
 
 

@@ -197,6 +197,12 @@ def _charts(report: Mapping[str, Any], records: Records) -> list[dict[str, str]]
         (ok, "Latency", "half", lambda: charts.latencies(records)),
         (ok and "live" in report, "Age at publication", "half", lambda: charts.ages(records)),
         (
+            ok and "live" in report,
+            "Rate over time",
+            "half",
+            lambda: charts.rate_over_time(records, report["bag"]["start_ns"]),
+        ),
+        (
             bool(records),
             "Skipped ticks over time",
             "whole",

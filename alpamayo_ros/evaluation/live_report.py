@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import STEP_NS, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.html_report import write_html
 from alpamayo_ros.evaluation.live import LiveEvaluation, ScoredTick
 from alpamayo_ros.evaluation.live_frames import LiveFrames
@@ -67,7 +67,8 @@ class LiveReport:
         """
         records = [*self.records, *live.skips]
         stamps = [record["decided_ns"] for record in records]
-        start_ns = min(stamps, default=0)
+        start_ns = live.start_ns or min(stamps, default=0)
+        end_ns = max(stamps, default=start_ns)
         camera, uncalibrated = self._camera()
         kind = str(heard.engine.get("engine", ""))
         report = {
@@ -78,7 +79,7 @@ class LiveReport:
             "bag": {
                 "path": self._node,
                 "start_ns": start_ns,
-                "duration_s": (max(stamps, default=0) - start_ns + STEP_NS) * 1e-9,
+                "duration_s": max(end_ns - start_ns, 0) * 1e-9,
                 "topics": {
                     topic: {"type": kind, "messages": heard.messages.get(topic, 0)}
                     for topic, kind in heard.topics.items()

@@ -5,6 +5,7 @@ Ray gives each task a CPU core, and a GPU where the engine needs one; it starts 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -91,9 +92,9 @@ def _cluster(address: str) -> Iterator[Any]:
     except ImportError:
         raise ConfigurationError("--ray needs Ray, which is not installed: pip install ray") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here tells nobody
-    only_here = {"include_dashboard": False} if address == LOCAL else {}
+    only_here: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning", **only_here)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **only_here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"there is no Ray cluster at {address!r}: {error}") from error
     try:

@@ -91,6 +91,19 @@ def ages(records: Records) -> str:
     return _histogram(records, "age_at_publication", "from the tick's t0 to its publication in ms")
 
 
+def rate_over_time(records: Records, start_ns: int) -> str:
+    """How many paths a running node published in a second, by the times between them."""
+    stamps = np.sort(np.array([record["t0_ns"] for record in records if record["skip"] is None]))
+    seconds, apart = (stamps[1:] - start_ns) * 1e-9, np.diff(stamps) * 1e-9
+    with _chart() as (axes, svg):
+        known = apart > 0  # a bag that was played twice has each twice
+        axes.plot(seconds[known], 1 / apart[known], color=CHOSEN, linestyle="none", marker="o", ms=3, alpha=0.6)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("s after the start")
+        axes.set_ylabel("paths a second")
+    return svg.getvalue()
+
+
 def _histogram(records: Records, stage: str, label: str) -> str:
     times = np.array([r["timings_ms"][stage] for r in records if stage in r["timings_ms"]])
     with _chart() as (axes, svg):
@@ -144,7 +157,7 @@ def skips_over_time(records: Records, start_ns: int) -> str:
         last_ns = max(record["decided_ns"] for record in records)
         axes.set_xlim(0, max((last_ns - start_ns) * 1e-9, 1e-3) * 1.01)
         axes.grid(False, axis="y")
-        axes.set_xlabel("s after the start of the recording")
+        axes.set_xlabel("s after the start")
     return svg.getvalue()
 
 

@@ -41,6 +41,7 @@ from alpamayo_ros.evaluation.shown_ticks import (
     shown_tick,
     worst_of,
 )
+from alpamayo_ros.evaluation.ticks_table import TABLE, write_table
 from alpamayo_ros.progress import progress
 
 PICTURE, RESULT_BAG = "tick.png", "result_bag"
@@ -101,7 +102,14 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
         scenery = Scenery(job.bag.path.name, job.bag.start_ns, warning, job.settings.anchor, frames, camera)
         if chosen is not None:
             draw(folder / PICTURE, chosen, scenery)
-        report = _report(job, records, replay, uncalibrated, has_picture=chosen is not None)
+        files = {
+            "page": PAGE,
+            "ticks": TICKS,
+            "table": TABLE if write_table(folder / TABLE, records) else None,
+            "picture": None if chosen is None else PICTURE,
+            "result_bag": RESULT_BAG,
+        }
+        report = _report(job, records, replay, uncalibrated, files)
         pictures = [shown_tick(each, scenery) for each in worst]
         write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -146,7 +154,7 @@ def _with_progress(replay: Replay, job: Job) -> Iterator[Tick]:
         bar.update(max(duration - bar.n, 0))
 
 
-def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *, has_picture: bool) -> dict[str, Any]:
+def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, files: dict[str, Any]) -> dict[str, Any]:
     bag, info = job.bag, job.engine.info
     nothing: Skip | None = None if records else replay.why_nothing()
     report = {
@@ -171,7 +179,7 @@ def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *,
         "no_overlay": no_overlay or None,  # why the pictures have none
         "settings": job.settings.flat(),
         "versions": versions(),
-        "files": {"page": PAGE, "ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
+        "files": files,
     }
     plain: dict[str, Any] = finite(report)
     return plain

@@ -19,7 +19,7 @@ from alpamayo_ros.evaluation.scores import STEPS
 
 Records = Sequence[Mapping[str, Any]]
 
-TEMPLATE = "report.html.j2"
+TEMPLATE, SUMMARY_TEMPLATE = "report.html.j2", "summary.html.j2"
 UNKNOWN, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 COMFORT_UNITS = {
     "max_acceleration": "m/s²",
@@ -66,31 +66,20 @@ def write_html(path: Path, report: Mapping[str, Any], records: Records, worst: S
         records: the lines of ticks.jsonl.
         worst: ticks to show, the worst first.
     """
-    environment = Environment(
-        loader=PackageLoader("alpamayo_ros.evaluation"),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        each.__name__: each for each in (words, number, percent, interval, certain, known, jpeg, printable)
-    }
-    page = environment.get_template(TEMPLATE).render(
-        report=report,
-        title=_title(report),
-        live=report.get("live"),
-        rows=_rows(report),
-        comparisons=_comparisons(report),
-        worst=worst,
-        charts=_charts(report, records),
-        horizons=list(STEPS),
-        miss_distance=MISS_DISTANCE,
-        min_blocks=MIN_BLOCKS,
-        bounds=_bounds(),
-        comfort_units=COMFORT_UNITS,
-    )
+    page = _render(TEMPLATE, report, worst=worst, charts=_charts(report, records), live=report.get("live"))
     path.write_text(page, encoding="utf-8")
+
+
+def write_summary_html(path: Path, summary: Mapping[str, Any], failed: Mapping[str, str]) -> None:
+    """Write the page over many bags, beside the folders of their results.
+
+    Args:
+        path: of the file.
+        summary: as in summary.json.
+        failed: why there are no results, by the name of the bag.
+    """
+    trained = all(bag["trained"] for bag in summary["bags"].values())
+    path.write_text(_render(SUMMARY_TEMPLATE, summary, failed=failed, trained=trained), encoding="utf-8")
 
 
 def words(name: str) -> str:
@@ -131,6 +120,31 @@ def jpeg(data: bytes) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data).decode()
 
 
+def _render(template: str, report: Mapping[str, Any], **more: Any) -> str:
+    """A page of a report, or of a summary, which has the same figures."""
+    environment = Environment(
+        loader=PackageLoader("alpamayo_ros.evaluation"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (words, number, percent, interval, certain, known, jpeg, printable)
+    environment.filters |= {each.__name__: each for each in filters}
+    return environment.get_template(template).render(
+        report=report,
+        title=_title(report),
+        rows=_rows(report),
+        comparisons=_comparisons(report),
+        horizons=list(STEPS),
+        miss_distance=MISS_DISTANCE,
+        min_blocks=MIN_BLOCKS,
+        bounds=_bounds(),
+        comfort_units=COMFORT_UNITS,
+        **more,
+    )
+
+
 def _rows(report: Mapping[str, Any]) -> dict[str, Any]:
     """The model's figures and those of the baselines, by what a person calls them."""
     metrics = report["metrics"]
@@ -159,6 +173,8 @@ def _comparisons(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _title(report: Mapping[str, Any]) -> str:
+    if "bags" in report:
+        return f"Evaluation of {len(report['bags'])} bags"
     path = report["bag"]["path"]
     return f"Evaluation of the running node {path}" if "live" in report else f"Evaluation of {path.split('/')[-1]}"
 
@@ -180,6 +196,12 @@ def _charts(report: Mapping[str, Any], records: Records) -> list[dict[str, str]]
         (ok, "Map of the drive", "half", lambda: charts.drive_map(records)),
         (ok, "Latency", "half", lambda: charts.latencies(records)),
         (ok and "live" in report, "Age at publication", "half", lambda: charts.ages(records)),
+        (
+            ok and "live" in report,
+            "Rate over time",
+            "half",
+            lambda: charts.rate_over_time(records, report["bag"]["start_ns"]),
+        ),
         (
             bool(records),
             "Skipped ticks over time",

@@ -59,6 +59,7 @@ class LiveEvaluation:
         self._skipped: set[tuple[int, str]] = set()
         self.skips: list[Record] = []  # ticks that the node skipped
         self.odometry_frame = ""
+        self.start_ns = 0  # of the first odometry; a node in simulated time skips ticks at 0 before
         self._statuses: list[Any] = []  # the first and the newest
         self.incomplete = 0  # ticks of which a message is missing, or the history
         self.ages: list[float] = []  # s, of each path at its publication
@@ -75,6 +76,7 @@ class LiveEvaluation:
             return
         pose = replace(pose, stamp_ns=pose.stamp_ns + self._offset_ns)
         self.odometry_frame = message.header.frame_id
+        self.start_ns = self.start_ns or pose.stamp_ns
         if pose.stamp_ns < self._newest_ns - RESTART_NS:  # a bag that begins again
             self.incomplete += len(self._waiting)
             self._poses, self._waiting, self._newest_ns, self._pruned_ns = {}, {}, 0, 0

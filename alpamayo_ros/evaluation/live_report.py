@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import STEP_NS, ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.html_report import write_html
 from alpamayo_ros.evaluation.live import LiveEvaluation, ScoredTick
 from alpamayo_ros.evaluation.live_frames import LiveFrames
@@ -17,6 +17,7 @@ from alpamayo_ros.evaluation.output_folder import FORMAT, PAGE, REPORT, TICKS, o
 from alpamayo_ros.evaluation.report import Record, notes, picture_warning, versions
 from alpamayo_ros.evaluation.scores import finite
 from alpamayo_ros.evaluation.shown_ticks import Drawable, Scenery, drawable, shown_tick, worst_of
+from alpamayo_ros.evaluation.ticks_table import TABLE, write_table
 from alpamayo_ros.sensors.calibration import Calibration
 from alpamayo_ros.sensors.camera_model import CameraModel
 
@@ -66,7 +67,8 @@ class LiveReport:
         """
         records = [*self.records, *live.skips]
         stamps = [record["decided_ns"] for record in records]
-        start_ns = min(stamps, default=0)
+        start_ns = live.start_ns or min(stamps, default=0)
+        end_ns = max(stamps, default=start_ns)
         camera, uncalibrated = self._camera()
         kind = str(heard.engine.get("engine", ""))
         report = {
@@ -77,7 +79,7 @@ class LiveReport:
             "bag": {
                 "path": self._node,
                 "start_ns": start_ns,
-                "duration_s": (max(stamps, default=0) - start_ns + STEP_NS) * 1e-9,
+                "duration_s": max(end_ns - start_ns, 0) * 1e-9,
                 "topics": {
                     topic: {"type": kind, "messages": heard.messages.get(topic, 0)}
                     for topic, kind in heard.topics.items()
@@ -89,12 +91,12 @@ class LiveReport:
             "no_overlay": uncalibrated or None,
             "settings": heard.parameters or self._settings.flat(),
             "versions": versions(),
-            "files": {"page": PAGE, "ticks": TICKS},
         }
-        plain: dict[str, Any] = finite(report)
         warning = picture_warning(kind, trained=heard.trained)
         scenery = Scenery(self._node, start_ns, warning, self._settings.anchor, self.frames.kept, camera)
         with output_folder(out, overwrite=overwrite) as folder:
+            table = TABLE if write_table(folder / TABLE, records) else None
+            plain: dict[str, Any] = finite({**report, "files": {"page": PAGE, "ticks": TICKS, "table": table}})
             write_html(folder / PAGE, plain, records, [shown_tick(each, scenery) for each in self._worst])
             lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
             (folder / TICKS).write_text(lines, encoding="utf-8")

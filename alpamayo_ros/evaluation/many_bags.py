@@ -9,11 +9,12 @@ from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag_tasks import BagTask
+from alpamayo_ros.evaluation.html_report import write_summary_html
 from alpamayo_ros.evaluation.output_folder import REPORT, TICKS
 from alpamayo_ros.evaluation.report import OPEN_LOOP, summarise
 
 FORMAT = "alpamayo_ros evaluations 1"  # summary.json's "format": what marks a folder as ours
-SUMMARY = "summary.json"
+SUMMARY, SUMMARY_PAGE = "summary.json", "summary.html"
 DONE, UNFINISHED = "done", "running"  # of a summary
 
 
@@ -52,7 +53,9 @@ def check_many(out: Path, run: Mapping[str, Any], *, overwrite: bool) -> bool:
 
 
 def write_summary(out: Path, state: str, run: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """summary.json."""
+    """summary.json, and summary.html where there are results."""
     out.mkdir(parents=True, exist_ok=True)
+    if content:
+        write_summary_html(out / SUMMARY_PAGE, content, content["failed"])
     text = json.dumps({"format": FORMAT, "state": state, "run": dict(run), **content}, indent=1, allow_nan=False)
     (out / SUMMARY).write_text(text + "\n", encoding="utf-8")

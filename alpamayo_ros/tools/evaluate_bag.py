@@ -27,6 +27,7 @@ from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.many_bags import (
     DONE,
     SUMMARY,
+    SUMMARY_PAGE,
     UNFINISHED,
     check_many,
     summarise_all,
@@ -202,7 +203,7 @@ def _show_many(summary: Mapping[str, Any], failures: Mapping[str, str], out: Pat
     print(f"\nall of them:\n{table(summary)}\n")
     for note in summary["notes"]:
         print(note)
-    print(f"\nsummary:    {out / SUMMARY}")
+    print(f"\npage:       {out / SUMMARY_PAGE}\nsummary:    {out / SUMMARY}")
 
 
 def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool = False) -> int:

@@ -1,11 +1,9 @@
 """The page holds everything itself, shows what the report says, and looks right in a browser where there is one."""
 
-import base64
 import json
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from drives import JPEG, circle, record, rig, straight, write_bag
+from pages import Page
 
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.bag import BagReader
@@ -21,56 +20,7 @@ from alpamayo_ros.evaluation.evaluate import Job, evaluate
 from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
 
-VOID = {"meta", "img", "br", "link", "hr", "input"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Page(HTMLParser):
-    """Elements must be closed in order; collects text, addresses and pictures."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.images: list[bytes] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        named = dict(attributes)
-        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action")]
-        if tag == "img":
-            assert named["alt"]
-            self.images.append(base64.b64decode((named["src"] or "").split(",")[1], validate=True))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-        if self.open and self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
-
-    def row(self, name: str) -> list[str]:
-        """The only row that begins with that cell."""
-        (found,) = self.rows_of(name)
-        return found
-
-    def rows_of(self, name: str) -> list[list[str]]:
-        """Rows that begin with that cell, without it."""
-        return [[cell.strip() for cell in row[1:]] for row in self.rows if row and row[0].strip() == name]
 
 
 @pytest.fixture(scope="module")

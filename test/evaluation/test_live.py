@@ -7,12 +7,14 @@ import pytest
 from drives import circle, record, rig, write_bag
 
 from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.null_engine import INFO, NullEngine
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.ground_truth import GroundTruth
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.live import LiveEvaluation
-from alpamayo_ros.evaluation.replay import Replay
+from alpamayo_ros.evaluation.live_report import Heard, LiveReport
+from alpamayo_ros.evaluation.replay import Replay, Tick
 from alpamayo_ros.evaluation.report import tick_record
 from alpamayo_ros.evaluation.result_bag import OUTPUT, ResultBag
 from alpamayo_ros.evaluation.scores import score
@@ -127,3 +129,23 @@ def test_a_bag_that_is_played_again_is_scored_again(tmp_path: Path) -> None:
             take(message)
             scored += [each.record["t0_ns"] for each in live.due()]
     assert len(scored) == 2 * len(set(scored)) > 4
+
+
+def test_times_count_from_the_first_odometry(tmp_path: Path) -> None:
+    """A node in simulated time has told of a skip at 0, before the clock began."""
+    settings = rig()
+    live = LiveEvaluation(settings)
+    with BagReader(write_bag(tmp_path / "drive", record(circle(8.0, 40.0), SECONDS))) as reader:
+        tick = Tick(0, skip=Skip(SkipReason.WAITING_FOR_CAMERA, 0))
+        with ResultBag(tmp_path / "results", settings, INFO) as results:
+            results.write(tick)
+        with BagReader(tmp_path / "results") as results_reader:
+            for message in results_reader.messages([f"{OUTPUT}/status"]):
+                live.add_status(message.message)
+        for message in reader.messages(["/odometry"]):
+            live.add_odometry(message.message)
+        report = LiveReport(settings, "/alpamayo").write(tmp_path / "out", live, Heard())
+        assert report["bag"]["start_ns"] == reader.start_ns
+    assert report["bag"]["duration_s"] == 0.0
+    assert report["skips"] == {"waiting_for_camera": 1}
+    assert (tmp_path / "out" / "report.html").exists()

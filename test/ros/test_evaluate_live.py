@@ -51,6 +51,7 @@ def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
     assert report["engine"]["engine"] == "null"
     assert report["settings"]["selection"] == "first"  # the node's, not the file's
     assert report["bag"]["topics"]["/odometry"]["messages"] > 64
+    assert report["bag"]["duration_s"] < 60
     page = (tmp_path / "out" / "report.html").read_text()
     assert "age at publication" in page
     assert page.count("data:image/jpeg") == min(10, len(scored))

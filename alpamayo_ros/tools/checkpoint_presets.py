@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from alpamayo_ros.model.config import RANDOM_WEIGHTS_KEY, TARGETS
+from alpamayo_ros.model.config import TARGETS
 from alpamayo_ros.model.geometry import QWEN3_VL_8B
 from alpamayo_ros.model.prompt import CAMERA_NAMES, SYSTEM, TASK
 from alpamayo_ros.model.vocabulary import special_token_names
@@ -200,7 +200,6 @@ def model_config(preset: Preset, base_size: int) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model_type": MODEL_TYPE,
         "architectures": ["Alpamayo1_5"],
-        RANDOM_WEIGHTS_KEY: True,
         "vlm_name_or_path": "vlm_base",
         "vlm_backend": "qwenvl3",
         "traj_vocab_size": bins,

@@ -55,11 +55,11 @@ MINI_SIZES: Mapping[str, Any] = {
     },
     "traj_vocab_size": 272,
     "traj_tokenizer_cfg": {"num_bins": 16},  # of a future as tokens, which neither training nor inference writes
-    # 1 cm a step forward, up to 83 km/h
+    # 7 mm a step forward, up to 55 km/h
     "hist_traj_tokenizer_cfg": {
         "num_bins": 256,
         "ego_xyz_min": [-0.25, -1.0, -1.0],
-        "ego_xyz_max": [2.3, 1.0, 1.0],
+        "ego_xyz_max": [1.55, 1.0, 1.0],
     },
 }
 MINI_TEXTS = (

@@ -23,7 +23,11 @@ class TrainingContext:
     cosines: Tensor  # [B, N, head_dim]
     sines: Tensor
     mask: Tensor  # [B G, 1, 1, S + N] bool, True is read
-    pointwise: Pointwise = PLAIN
+
+    @property
+    def pointwise(self) -> Pointwise:
+        """What is computed between the matrix products: plainly, since the whole step is compiled."""
+        return PLAIN
 
     @classmethod
     def after(

@@ -9,15 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from alpamayo_ros.core.types import HISTORY_LENGTH
 from alpamayo_ros.model.action_space import UnicycleActionSpace
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import target_size
 from alpamayo_ros.model.resize import resize
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
-
-FIRST_TICK = HISTORY_LENGTH - 1  # index of the first pose that has a whole ego history before it
+from alpamayo_ros.training.observations import FIRST_TICK, histories_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,22 +46,12 @@ class DriveExamples:
             return cls(**{field.name: content[field.name] for field in fields(cls)})
 
 
-def history_of(drive: RecordedDrive) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ego histories of all ticks from `FIRST_TICK` on: [M, 16, 3] m and [M, 16, 3, 3], in the pose at each t0."""
-    positions = np.asarray(drive.positions, dtype=np.float64)
-    rotations = np.asarray(drive.rotations, dtype=np.float64)
-    past = np.arange(FIRST_TICK, len(positions))[:, None] + np.arange(-FIRST_TICK, 1)
-    to_ego = rotations[FIRST_TICK:].swapaxes(1, 2)
-    offsets = positions[past] - positions[FIRST_TICK:, None]
-    return np.einsum("mij,mhj->mhi", to_ego, offsets), np.einsum("mij,mhjk->mhik", to_ego, rotations[past])
-
-
 def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
     """Prepare a drive as the model reads it, by the model's own code.
 
     The actions are those that the action space fits to the driven future.
     """
-    history_xyz, history_rotation = (torch.from_numpy(array) for array in history_of(drive))
+    history_xyz, history_rotation = (torch.from_numpy(array) for array in histories_of(drive))
     futures = torch.from_numpy(np.asarray(drive.futures[FIRST_TICK:], dtype=np.float64))
     rotations = torch.from_numpy(np.asarray(drive.future_rotations[FIRST_TICK:], dtype=np.float64))
     space = UnicycleActionSpace(config.action_space)

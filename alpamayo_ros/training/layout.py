@@ -14,8 +14,9 @@ from alpamayo_ros.model.images import target_size, token_count
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt
 from alpamayo_ros.model.rope_positions import rope_positions
 from alpamayo_ros.model.vocabulary import Vocabulary
+from alpamayo_ros.training.observations import CAMERAS
 
-CAMERAS = (0, 1, 2, 6)  # left, front, right, front tele: the order of a recorded drive's images
+LONGEST_REASONING = 24  # tokens, so that batches keep their shape whatever sentences come
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +77,8 @@ class TokenTables:
         return _padded([prompt.token_ids for prompt in self.prompts], self.longest, self._vocabulary.pad)
 
     def padded_reasonings(self) -> tuple[Tensor, Tensor]:
-        """Token ids [reasonings, longest of them] and lengths [reasonings], int64."""
-        return _padded(self.reasonings, max(map(len, self.reasonings)), self._vocabulary.pad)
+        """Token ids [reasonings, LONGEST_REASONING] and lengths [reasonings], int64."""
+        return _padded(self.reasonings, LONGEST_REASONING, self._vocabulary.pad)
 
     def check_lengths(self) -> None:
         """Make sure that every prompt fits with every reasoning.

@@ -12,8 +12,9 @@ from alpamayo_ros.core.types import FRAMES_PER_CAMERA
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.images import ImageConfig, patchify
 from alpamayo_ros.model.vocabulary import Vocabulary
-from alpamayo_ros.training.examples import FIRST_TICK, DriveExamples
+from alpamayo_ros.training.examples import DriveExamples
 from alpamayo_ros.training.layout import TokenTables
+from alpamayo_ros.training.observations import FIRST_TICK
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,7 @@ class ExampleStore:
         self._images: Tensor | None = None
         self._capacity = frames
         self._frames = 0
+        self.drives = 0  # that were taken in
         self._columns: dict[str, list[Tensor]] = {}
         self._joined: dict[str, Tensor] = {}
         self._prompts = self._prompt_lengths = self._reasonings = self._reasoning_lengths = torch.empty(0)
@@ -68,6 +70,7 @@ class ExampleStore:
         """Take drives in."""
         for drive in drives:
             self._add(drive)
+        self.drives += len(drives)
         self._joined = {name: torch.cat(parts) for name, parts in self._columns.items()}
         self.tables.check_lengths()
         self._prompts, self._prompt_lengths = (each.to(self.device) for each in self.tables.padded_prompts())

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from alpamayo_ros.model.config import ModelConfig

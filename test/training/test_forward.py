@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from alpamayo_ros.core.types import EgoPose, Frame, Observation
 from alpamayo_ros.engine.tick_prompt import TickPrompts
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import batch_prompts
@@ -15,31 +14,14 @@ from alpamayo_ros.model.images import preprocess
 from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.sensors.decode import decode
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
-from alpamayo_ros.training.examples import FIRST_TICK, examples_of, history_of
+from alpamayo_ros.training.examples import examples_of
 from alpamayo_ros.training.initial import initial_network
-from alpamayo_ros.training.layout import CAMERAS
 from alpamayo_ros.training.losses import TrainedNetwork, draw_flow
+from alpamayo_ros.training.observations import FIRST_TICK, histories_of, observations_of
 from alpamayo_ros.training.store import Batch, ExampleStore
 
 CPU = torch.device("cpu")
 SAMPLES = 3
-
-
-def observation(drive: RecordedDrive, tick: int, navigation: str | None) -> Observation:
-    """What the node would give the engine at a tick of the drive."""
-    index = FIRST_TICK + tick
-    pixels = drive.images[index - 3 : index + 1]
-    height, width = pixels.shape[2:4]
-    frames = {
-        camera: tuple(
-            Frame(100 * camera + moment, camera, moment, pixels[moment, place], "rgb8", height, width, 3 * width)
-            for moment in range(4)
-        )
-        for place, camera in enumerate(CAMERAS)
-    }
-    xyz, rotation = history_of(drive)
-    pose = EgoPose(0, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
-    return Observation(0, 0, frames, xyz[tick], rotation[tick], pose, navigation)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +59,7 @@ def test_pictures_tokens_logits_and_velocities_are_those_of_inference(
     velocity = trained.velocity(batch, prefix, states, times)
 
     for tick in range(2):
-        seen = observation(drive, tick, drive.navigation[FIRST_TICK + tick])
+        seen = observations_of(drive)[tick]
         frames = [frame for of_camera in seen.frames.values() for frame in of_camera]
         patches = preprocess([decode(frame) for frame in frames], mini.images)
         assert torch.equal(patches.pixel_values, pixels.view(2, -1, pixels.shape[-1])[tick])
@@ -111,7 +93,7 @@ def test_the_driven_path_comes_back_from_its_actions(
     drive: RecordedDrive, model: AlpamayoModel, mini: ModelConfig
 ) -> None:
     examples = examples_of(drive, mini)
-    history, rotation = (torch.from_numpy(array) for array in history_of(drive))
+    history, rotation = (torch.from_numpy(array) for array in histories_of(drive))
     actions = torch.from_numpy(examples.actions).double()
     driven = model.action_space.actions_to_trajectory(actions, history, rotation).xyz[..., :2].numpy()
     error = np.linalg.norm(driven - drive.futures[FIRST_TICK:, :, :2], axis=-1)

@@ -36,9 +36,10 @@ class Piece:
     """How much of a training happens now."""
 
     minutes: float  # at most
+    total_minutes: float  # of all pieces, this one being the first; counts when there is no schedule
     workers: int  # processes that record drives
     resume: bool = False
-    schedule: Schedule | None = None  # None: as many steps as fit into this piece, and the drives recorded meanwhile
+    schedule: Schedule | None = None  # None: as many steps as fit into all pieces, and the drives recorded meanwhile
     compiled: bool = False
 
 
@@ -69,6 +70,10 @@ class Course:
         self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, frames, device)
         self.trainer = Trainer(config, vocabulary, self._store.tables.layout, settings, device, piece.compiled)
         self.schedule = self._resumed() if piece.resume else piece.schedule
+        if self.schedule is None and settings.warm_up < PACE_STEPS:
+            raise ConfigurationError(
+                f"the warm-up has {settings.warm_up} steps; to plan a training by its pace it has to have {PACE_STEPS}"
+            )
         self._deadline = self._started + 60 * piece.minutes - SAVING
 
     @property
@@ -76,27 +81,37 @@ class Course:
         """Whether the last step is done."""
         return self.schedule is not None and self.trainer.step >= self.schedule.steps
 
-    def run(self) -> None:
+    def run(self, most_steps: int | None = None) -> None:
         """Train until the end or until the time is up, and save the state.
 
+        Args:
+            most_steps: That are done now at most.
+
         Raises:
-            EngineError: the losses are no numbers any more.
+            EngineError: the losses are no numbers any more, or the time was over before anything could be planned.
         """
-        settings, piece = self._settings, self._piece
-        drives = self._out / "drives"
-        with (
-            DriveRecorder(
-                self._config, drives, range(settings.drives), settings.drive_seconds, piece.workers
-            ) as recorder,
-            progress(desc="training", unit=" steps", initial=self.trainer.step) as bar,
-        ):
-            measured_from = 0.0
-            while not self.finished and time.monotonic() < self._deadline:
+        settings, workers = self._settings, self._piece.workers
+        seeds = range(settings.drives)
+        with DriveRecorder(self._config, self._out / "drives", seeds, settings.drive_seconds, workers) as recorder:
+            self._train(recorder, most_steps)
+        if self.schedule is None:
+            raise EngineError(
+                f"{self._piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; "
+                "give more minutes, or the number of steps"
+            )
+        self.trainer.save(self._out / STATE_FILE, {"settings": asdict(settings), "schedule": asdict(self.schedule)})
+
+    def _train(self, recorder: DriveRecorder, most_steps: int | None) -> None:
+        measured_from = 0.0
+        last = None if most_steps is None else self.trainer.step + most_steps
+        total = self.schedule.steps if self.schedule else None
+        with progress(desc="training", unit=" steps", initial=self.trainer.step, total=total) as bar:
+            while not self.finished and self.trainer.step != last and time.monotonic() < self._deadline:
                 self._take_in(recorder)
                 losses = self.trainer.run_step(self._store, self.schedule or UNPLANNED)
                 step = self.trainer.step
                 bar.update()
-                if step % LOG_EVERY == 0:
+                if step == 1 or step % LOG_EVERY == 0 or self.finished:
                     self._log(losses, recorder)
                 if self.schedule is None and step == UNMEASURED:
                     measured_from = self._now()
@@ -104,17 +119,11 @@ class Course:
                     pace = (self._now() - measured_from) / (PACE_STEPS - UNMEASURED)
                     self.schedule = self._planned(pace, recorder.ready)
                     bar.total = self.schedule.steps
-        if self.schedule is None:
-            raise EngineError(
-                f"{piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; give more minutes, "
-                "or the number of steps"
-            )
-        self.trainer.save(self._out / STATE_FILE, {"settings": asdict(settings), "schedule": asdict(self.schedule)})
 
     def _planned(self, step_seconds: float, recorded: int) -> Schedule:
-        """What fits into the rest of this piece, by the pace so far."""
+        """What fits into the rest of this piece and the pieces to come, by the pace so far."""
         now = time.monotonic()
-        remaining = self._deadline - now
+        remaining = self._deadline - now + 60 * (self._piece.total_minutes - self._piece.minutes)
         steps = max(int(remaining / step_seconds), 1)
         recording_pace = RECORDING_MARGIN * recorded / (now - self._started)
         in_time = min(recorded + recording_pace * RECORDED_BY * remaining, self._settings.drives)

@@ -68,8 +68,9 @@ def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
 
 def _resized(images: NDArray[np.uint8], config: ModelConfig) -> NDArray[np.uint8]:
     """[T, cameras, H, W, 3] at the size that inference would resize them to."""
-    size = target_size(*images.shape[2:4], config.images)
-    if size == images.shape[2:4]:
+    height, width = images.shape[2:4]
+    size = target_size(height, width, config.images)
+    if size == (height, width):
         return images
     flat = torch.from_numpy(images).flatten(0, 1).permute(0, 3, 1, 2)
     small = resize(flat, *size).permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""The backbone run over a batch of ticks whose images stand at the same places, so that gradients flow and nothing loops.
+"""The backbone over a batch of ticks whose images stand at the same places: gradients flow, and nothing loops.
 
 Transformers runs the vision tower's attention image by image, and its cache belongs to inference. Here the same weights
 go through the same formulas (transformers, models/qwen3_vl), all images at once; the tests compare both.
@@ -96,7 +96,7 @@ class VisionForward(nn.Module):
         return self._in_blocks(stretched[0].permute(1, 2, 0))
 
     def _angles(self, head_dim: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [patches, head_dim]: the first quarter of a head turns by the row, the next by the column."""
+        """Cosines and sines [patches, head_dim]: a quarter of a head turns by the row, the next by the column."""
         count = head_dim // 4
         frequencies = 1.0 / VISION_ROPE_THETA ** (torch.arange(count, dtype=torch.float32) / count)
         axes = torch.meshgrid(torch.arange(self.rows), torch.arange(self.columns), indexing="ij")

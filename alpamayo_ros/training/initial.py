@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ def initial_network(config: ModelConfig, vocabulary: Vocabulary, seed: int) -> A
         for name, parameter in network.named_parameters():
             _fill(name, parameter, network, generator)
         rows = vocabulary.history_ids
-        table = network.vlm.get_input_embeddings().weight
+        table = network.get_parameter("vlm.model.language_model.embed_tokens.weight")
         table[rows.start : rows.stop] = _ordered_rows(len(rows), table.shape[1], generator)
     return network
 
@@ -49,8 +50,8 @@ def _fill(name: str, parameter: nn.Parameter, network: AlpamayoNetwork, generato
 def _scale(name: str, parameter: nn.Parameter, network: AlpamayoNetwork) -> Tensor | float:
     fan_in = math.prod(parameter.shape[1:])
     if name == "action_in_proj.encoder.trunk.0.weight":
-        frequencies = network.action_in_proj.frequencies
-        return 1 / (2 * math.sqrt(fan_in) * frequencies.repeat(fan_in // len(frequencies)))
+        frequencies = network.action_in_proj.frequencies.clamp(min=1.0)
+        return 1 / (math.sqrt(fan_in) * frequencies.repeat(fan_in // len(frequencies)))
     if name.endswith("embed_tokens.weight"):
         return EMBEDDING_SCALE
     if name.endswith("pos_embed.weight"):
@@ -58,14 +59,14 @@ def _scale(name: str, parameter: nn.Parameter, network: AlpamayoNetwork) -> Tens
     if name.endswith(("lm_head.weight", "action_out_proj.weight")):
         return OUTPUT_SCALE / math.sqrt(fan_in)
     if name.endswith(RESIDUAL_ENDS) and "merger" not in name:
-        branches = 2 * (_layers(name, network) or 1)
-        return 1 / math.sqrt(fan_in * branches)
+        return 1 / math.sqrt(fan_in * 2 * _layers(name, network))
     return 1 / math.sqrt(fan_in)
 
 
 def _layers(name: str, network: AlpamayoNetwork) -> int:
-    stack = name.rsplit(".layers." if ".layers." in name else ".blocks.", 1)[0]
-    return len(network.get_submodule(stack + (".layers" if ".layers." in name else ".blocks")))
+    """How many layers the stack of this weight has; each has two residual branches."""
+    stack = name[: re.search(r"\.(layers|blocks)\.", name).end() - 1]  # type: ignore[union-attr]
+    return sum(1 for _ in network.get_submodule(stack).children())
 
 
 def _ordered_rows(count: int, size: int, generator: torch.Generator) -> Tensor:

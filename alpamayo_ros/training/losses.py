@@ -1,4 +1,4 @@
-"""What is minimised: the reasoning's cross entropy, the flow's mean squared error, and a guide for the pictures."""
+"""What is minimised: the reasoning's cross entropy, the flow's squared error, and a guide for the pictures."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ BETA = 1.5  # 1 - t / MAX_TIME follows Beta(1.5, 1), so that the noisy end is se
 PATH_SCALE = 10.0  # m; the guide sees paths in these
 REASONING_WEIGHT = 0.2  # per token's nat
 PATH_WEIGHT = 0.5
+DRIFT_WEIGHT = 0.03  # per m^2
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +38,13 @@ class Losses:
 
     reasoning: Tensor  # nats of the whole reasoning
     flow: Tensor  # squared error per normalised number
+    drift: Tensor  # m^2: where the flow's errors would take the vehicle
     path: Tensor  # in units of 10 m, per coordinate, Huber's
 
     @property
     def total(self) -> Tensor:
         """What is minimised."""
-        return REASONING_WEIGHT * self.reasoning + self.flow + PATH_WEIGHT * self.path
+        return REASONING_WEIGHT * self.reasoning + self.flow + DRIFT_WEIGHT * self.drift + PATH_WEIGHT * self.path
 
 
 def draw_flow(batch: int, samples: int, steps: int, generator: torch.Generator) -> FlowDraws:
@@ -57,8 +59,8 @@ class TrainedNetwork(nn.Module):
     """The network with what only training needs: a forward pass over batches, and a guide.
 
     The guide is a linear map from what the last layer's keys and values are made of, at `<|traj_future_start|>`, to the
-    driven path. The flow's error is mostly noise, the path's is not, and so the pictures are understood sooner. It is no
-    part of the checkpoint.
+    driven path. The flow's error is mostly noise, the path's is not, and so the pictures are understood sooner. It is
+    no part of the checkpoint.
     """
 
     def __init__(self, network: AlpamayoNetwork, config: ModelConfig, layout: Layout) -> None:
@@ -76,9 +78,8 @@ class TrainedNetwork(nn.Module):
     def forward(self, batch: Batch, pixels: Tensor, draws: FlowDraws) -> Losses:
         """The losses of a batch; `pixels` are the batch's."""
         prefix = self.text(batch.token_ids, self.encode(pixels, len(batch.token_ids)))
-        return Losses(
-            self._reasoning(batch, prefix.hidden), self._flow(batch, prefix, draws), self._path(batch, prefix)
-        )
+        flow, drift = self._flow(batch, prefix, draws)
+        return Losses(self._reasoning(batch, prefix.hidden), flow, drift, self._path(batch, prefix))
 
     def encode(self, pixels: Tensor, ticks: int) -> ImageFeatureBatch:
         """The images of all ticks."""
@@ -106,11 +107,26 @@ class TrainedNetwork(nn.Module):
         written = place < batch.reasoning_lengths[:, None]
         return (nats.view(written.shape) * written).sum() / len(written)
 
-    def _flow(self, batch: Batch, prefix: ReadPrefix, draws: FlowDraws) -> Tensor:
+    def _flow(self, batch: Batch, prefix: ReadPrefix, draws: FlowDraws) -> tuple[Tensor, Tensor]:
+        """The squared error of the velocity as it is, and as it adds up on the road.
+
+        Both have the same minimum, the mean of what can follow. The first weighs every step alike; an acceleration that
+        is slightly wrong all the time counts little in it, and takes the vehicle metres away.
+        """
         actions = batch.actions[:, None]
         time = draws.times[..., None, None]
         noisy = time * actions + (1 - time) * draws.noise
-        return functional.mse_loss(self.velocity(batch, prefix, noisy, draws.times).float(), actions - draws.noise)
+        error = self.velocity(batch, prefix, noisy, draws.times).float() - (actions - draws.noise)
+        return error.square().mean(), self._drift(batch, error)
+
+    def _drift(self, batch: Batch, error: Tensor) -> Tensor:
+        """Mean squared distance in m^2 from the driven path, to first order, by errors [B, G, N, 2] of actions."""
+        space = self.config.action_space
+        steps = batch.paths.diff(dim=1, prepend=torch.zeros_like(batch.paths[:, :1])).norm(dim=-1)[:, None]  # [B, 1, N]
+        along = (error[..., 0] * (space.accel_std * space.dt**2)).cumsum(-1).cumsum(-1)
+        turned = (error[..., 1] * (space.curvature_std * steps)).cumsum(-1)
+        across = (turned * steps).cumsum(-1)
+        return (along.square() + across.square()).mean()
 
     def _path(self, batch: Batch, prefix: ReadPrefix) -> Tensor:
         last = (batch.ends - 1)[:, None, None].expand(-1, 1, prefix.before_last.shape[-1])

@@ -41,9 +41,7 @@ class DriveRecorder:
         self._pool = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(str(config.folder),)
         )
-        self._drives: list[Future[Path]] = [
-            self._pool.submit(_record, seed, seconds, self._folder / f"drive-{seed}.npz") for seed in seeds
-        ]
+        self._drives = [self._begin(seed, seconds) for seed in seeds]
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -65,6 +63,14 @@ class DriveRecorder:
         """The drive at this place among the seeds; waits until it is recorded."""
         return DriveExamples.load(self._drives[place].result())
 
+    def _begin(self, seed: int, seconds: float) -> Future[Path]:
+        path = self._folder / f"drive-{seed}.npz"
+        if not path.is_file():
+            return self._pool.submit(_record, seed, seconds, path)
+        kept: Future[Path] = Future()
+        kept.set_result(path)
+        return kept
+
 
 _config: ModelConfig | None = None  # of a worker process
 
@@ -79,8 +85,7 @@ def _prepare_worker(checkpoint: str) -> None:
 
 def _record(seed: int, seconds: float, path: Path) -> Path:
     assert _config is not None
-    if not path.is_file():
-        examples_of(record_drive(seed, seconds, disturbed=seed % 2 == 1), _config).save(path)
+    examples_of(record_drive(seed, seconds, disturbed=seed % 2 == 1), _config).save(path)
     return path
 
 

@@ -15,7 +15,7 @@ class TrainingSettings:
     seed: int = 0
     batch: int = 256  # ticks a step
     flow_samples: int = 4  # noisy versions of each tick's actions
-    peak_rate: float = 2e-3  # learning rate after the warm-up
+    peak_rate: float = 1.5e-3  # learning rate after the warm-up
     warm_up: int = 300  # steps
     weight_decay: float = 0.05
     gradient_limit: float = 1.0  # norm
@@ -30,8 +30,6 @@ class TrainingSettings:
             raise ConfigurationError(
                 f"training begins with {self.first_drives} of {self.drives} drives; it has to be at least 1 and no more"
             )
-        if self.warm_up < PACE_STEPS:
-            raise ConfigurationError(f"the warm-up has {self.warm_up} steps; it has to have at least {PACE_STEPS}")
 
 
 PACE_STEPS = 120  # the first steps, which show how fast this machine is; the drives of the beginning must do for them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Trainer:
         self._optimiser.zero_grad(set_to_none=True)
         self._follow()
         self.step += 1
-        values = {"reasoning": losses.reasoning, "flow": losses.flow, "path": losses.path, "gradient": norm}
+        values = {field.name: getattr(losses, field.name) for field in fields(losses)} | {"gradient": norm}
         return {name: value.detach() for name, value in values.items()}
 
     def averaged(self) -> dict[str, Tensor]:
@@ -131,10 +132,10 @@ class Trainer:
 
 def _groups(trained: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; norms, biases and embeddings don't."""
-    decaying, kept = [], []
-    for name, parameter in trained.named_parameters():
-        (decaying if parameter.ndim >= 2 and "embed" not in name else kept).append(parameter)
-    return [{"params": decaying, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    decaying = {name for name, each in trained.named_parameters() if each.ndim >= 2 and "embed" not in name}
+    matrices = [each for name, each in trained.named_parameters() if name in decaying]
+    rest = [each for name, each in trained.named_parameters() if name not in decaying]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
 def is_finite(values: Mapping[str, float]) -> bool:

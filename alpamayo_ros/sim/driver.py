@@ -25,6 +25,7 @@ REACTION = 0.7  # s, in which it closes a difference in speed
 HEADWAY, STANDING_GAP = 1.4, 4.0  # s and m to a car ahead
 COMFORTABLE = 1.6  # m/s^2 that it counts on behind cars
 STOP_SIGN_WAIT = 1.5  # s
+STANDING = 0.05  # m/s
 BEFORE_LINE = 0.8  # m from the front bumper to a stop line
 STEP = 0.05  # s, of its planning
 STEPS_PER_POINT = 2
@@ -95,7 +96,7 @@ def decide(lane: Lane, state: VehicleState, near: float, situation: Situation) -
 def watch_line(situation: Situation, state: VehicleState, along: float, dt: float) -> Situation:
     """The situation dt s later as far as standing at a stop line goes."""
     at_line = situation.stop_line - FRONT - along < BEFORE_LINE + 1.5
-    stood = situation.stood_s + dt if at_line and state.speed < 0.1 else situation.stood_s
+    stood = situation.stood_s + dt if at_line and state.speed < STANDING else situation.stood_s
     return situation if stood == situation.stood_s else replace(situation, stood_s=stood)
 
 

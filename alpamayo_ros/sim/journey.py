@@ -20,17 +20,15 @@ OVER_THE_LINE = 1.0  # m that the front bumper may stand over a stop line
 class Journey:
     """The vehicle, the traffic around it, and the expert driver, who may drive or only watch.
 
-    Args:
-        world: where to.
-        speed: m/s at the start, in the middle of the lane.
+    It starts in the middle of the lane.
     """
 
-    def __init__(self, world: World, speed: float = 8.0) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.lane = Lane(world.route)
         self.traffic = Traffic(world)
         x, y = world.route.xy[0]
-        self.vehicle = VehicleState(float(x), float(y), float(world.route.heading[0]), speed, 0.0, 0.0)
+        self.vehicle = VehicleState(float(x), float(y), float(world.route.heading[0]), world.start_speed, 0.0, 0.0)
         self.along, self.left = 0.0, 0.0  # m along the route, and to the left of the lane's middle
         self.time_s = 0.0
         self.reason = Reason.KEEP

@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpamayo_ros.core.rotation import rotations_about_z
-from alpamayo_ros.core.types import HORIZON, Array, ConfigurationError
+from alpamayo_ros.core.types import HORIZON, Array
 from alpamayo_ros.sim.disturbance import Disturbance
-from alpamayo_ros.sim.drive import LONGEST_S
-from alpamayo_ros.sim.driver import CRUISE
 from alpamayo_ros.sim.journey import STEP_S, Journey
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
-from alpamayo_ros.sim.world import SHORTEST, World
+from alpamayo_ros.sim.world import World
 
 IMAGE_SIZE = (96, 160)  # pixels, height and width
 PERIOD_S = 0.1
@@ -56,12 +54,8 @@ def record_drive(
         ConfigurationError: a duration or size that can't be.
     """
     height, width = image_size
-    if not 0 < seconds <= LONGEST_S:
-        raise ConfigurationError(f"a drive of {seconds} s, expected more than 0 and at most {LONGEST_S:.0f}")
-    if width < 16 or height < 16:
-        raise ConfigurationError(f"pictures of {width}x{height} pixels, expected at least 16x16")
-    world = World.random(seed, max(seconds * CRUISE, SHORTEST))
-    journey = Journey(world, start_speed(seed))
+    world = World.for_seconds(seed, seconds)
+    journey = Journey(world)
     disturbance = Disturbance(seed) if disturbed else None
     renderer = Renderer(world, rig(width, height))
     count = max(round(seconds / PERIOD_S), 1)
@@ -88,11 +82,6 @@ def record_drive(
         classes=classes,
         navigation=tuple(navigation),
     )
-
-
-def start_speed(seed: int) -> float:
-    """m/s at which a drive begins."""
-    return float(np.random.default_rng([seed, 1_000_081]).uniform(3.0, CRUISE))
 
 
 def _in_vehicle(poses: Array, plans: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 
 from alpamayo_ros.core.types import Array, ConfigurationError
-from alpamayo_ros.sim.car_plans import CarPlan, plan_cars
+from alpamayo_ros.sim.car_plans import FASTEST, CarPlan, plan_cars
 from alpamayo_ros.sim.path import Path, symmetric_turn
 
 LANE_WIDTH = 3.5  # m; one lane each way, traffic keeps right
@@ -21,6 +21,8 @@ BRANCH = 70.0  # m of the roads that the route doesn't take
 LARGEST_HEADING = np.radians(115)  # the route never turns back, and so never crosses itself
 RUN_OUT = 160.0  # m of road after the route's end, for the eye and for planning
 SHORTEST, LONGEST = 50.0, 10_000.0  # m, of routes
+FIRST_HELD_OUT_SEED = 1_000_000  # worlds from here on are for tests and reports: nothing is trained on them
+START_SPEED = (3.0, 11.0)  # m/s, slowest and fastest
 
 
 class Turn(Enum):
@@ -79,6 +81,20 @@ class World:
     legs: tuple[Leg, ...]
     junctions: tuple[Junction, ...]  # each after the leg of the same number; the last leg has none
     cars: tuple[CarPlan, ...]
+    start_speed: float  # m/s, of the vehicle
+
+    @classmethod
+    def for_seconds(cls, seed: int, seconds: float) -> World:
+        """The world of that seed along a route that nobody leaves behind in that time.
+
+        Raises:
+            ConfigurationError: a seed or time that can't be.
+        """
+        if not 0 < seconds <= LONGEST / FASTEST:
+            raise ConfigurationError(
+                f"a drive of {seconds} s, expected more than 0 and at most {LONGEST / FASTEST:.0f}"
+            )
+        return cls.random(seed, max(seconds * FASTEST, SHORTEST))
 
     @classmethod
     def random(cls, seed: int, length: float) -> World:
@@ -108,7 +124,8 @@ class World:
             pieces.append(connection)
             along = junction.end
             junctions.append(junction)
-        return cls(seed, length, Path.joined(pieces), tuple(legs), tuple(junctions), tuple(cars))
+        speed = float(np.random.default_rng([seed, 1_000_081]).uniform(*START_SPEED))
+        return cls(seed, length, Path.joined(pieces), tuple(legs), tuple(junctions), tuple(cars), speed)
 
     def next_junction(self, along: float) -> Junction | None:
         """The first junction that isn't left behind at that distance along the route."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from alpamayo_ros.sim.vehicle import WHEELBASE
 
-PAUSE_S, STEERING_S, PEDALS_S = (2.5, 6.0), (0.4, 1.0), (0.5, 1.5)  # shortest and longest
-SIDEWAYS, PEDALS = (0.8, 2.6), (0.8, 2.5)  # m/s^2, weakest and strongest
+PAUSE_S, STEERING_S, PEDALS_S = (2.0, 6.0), (0.5, 1.2), (0.5, 1.5)  # shortest and longest
+SIDEWAYS, PEDALS = (1.0, 4.5), (0.8, 2.5)  # m/s^2, weakest and strongest
 LARGEST_STEERING = 0.2  # rad
 SLOWEST = 3.0  # m/s; below, steering is pushed no more than there
 STEERING_SHARE = 0.7  # of all pushes

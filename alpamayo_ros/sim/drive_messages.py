@@ -8,7 +8,6 @@ import numpy as np
 from alpamayo_ros.core.rotation import rotations_about_z
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.drive_bag import DriveBag, MessageSink
-from alpamayo_ros.sensors.camera_model import CameraModel
 from alpamayo_ros.sim.imperfections import PER_METER, Imperfections, ImperfectSink
 from alpamayo_ros.sim.journey import STEP_S, Journey
 from alpamayo_ros.sim.renderer import Image, Renderer
@@ -25,7 +24,7 @@ class DriveMessages:
 
     Args:
         journey: as it goes on.
-        cameras: by name.
+        renderer: of its world, with its cameras.
         sink: where messages go; late ones when `pass_on` is called.
         start_ns: the journey's beginning; stamps count from there.
         camera_hz: images a second.
@@ -39,7 +38,7 @@ class DriveMessages:
     def __init__(
         self,
         journey: Journey,
-        cameras: dict[str, CameraModel],
+        renderer: Renderer,
         sink: MessageSink,
         *,
         start_ns: int,
@@ -51,8 +50,7 @@ class DriveMessages:
             raise ConfigurationError(f"{camera_hz} images a second, expected {', '.join(map(str, CAMERA_HZ))}")
         if form not in FORMATS:
             raise ConfigurationError(f"images as {form!r}, expected {' or '.join(FORMATS)}")
-        self._journey, self._cameras, self._form = journey, cameras, form
-        self._renderer = Renderer(journey.world, cameras)
+        self._journey, self._renderer, self._form = journey, renderer, form
         self._imperfections = imperfections or Imperfections()
         self._sink = ImperfectSink(sink, self._imperfections, journey.world.seed)
         self._bag = DriveBag(self._sink)
@@ -61,7 +59,9 @@ class DriveMessages:
         self._every = round(1 / STEP_S / camera_hz)
         self._navigation: str | None = ""
         self._images = 0
-        self._bag.mountings(start_ns, {name: (model.position, model.rotation) for name, model in cameras.items()})
+        self._bag.mountings(
+            start_ns, {name: (model.position, model.rotation) for name, model in renderer.cameras.items()}
+        )
 
     @property
     def now_ns(self) -> int:
@@ -103,4 +103,4 @@ class DriveMessages:
         extension = ".jpg" if self._form == "jpeg" else ".png"
         data = cv2.imencode(extension, cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), options)[1].tobytes()
         self._bag.image(camera, self.now_ns, data, f"rgb8; {self._form} compressed bgr8")
-        self._bag.camera_info(camera, self.now_ns, self._cameras[camera])
+        self._bag.camera_info(camera, self.now_ns, self._renderer.cameras[camera])

@@ -29,6 +29,7 @@ class Renderer:
     """
 
     def __init__(self, world: World, cameras: dict[str, CameraModel]) -> None:
+        self.cameras = cameras
         self._world, self._weather = world, Weather.random(world.seed)
         self._ground, self._standing = Ground.of(world), standing(world)
         self._views = {name: CameraView(model, self._weather, world.seed) for name, model in cameras.items()}

@@ -23,6 +23,7 @@ from alpamayo_ros.evaluation.rig import parameter_argument
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.closed_loop import drive_closed_loop
 from alpamayo_ros.sim.policies import BASELINES, Policy, expert
+from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
 from alpamayo_ros.sim.scoring import ClosedLoopScore, score, score_table
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
@@ -78,7 +79,7 @@ def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) 
             raise AlpamayoError(f"{error}; its log is {log}") from error
         start_ns = START_NS
         for world in progress(_worlds(options), desc="the node drives", unit=" routes"):
-            drive = LiveLoop(world, cameras, node, live, start_ns).run(float("inf"), stop)
+            drive = LiveLoop(world, Renderer(world, cameras), node, live, start_ns).run(float("inf"), stop)
             if stop.is_set():
                 raise AlpamayoError("interrupted; nothing was written")
             start_ns = drive.end_ns + BETWEEN_NS

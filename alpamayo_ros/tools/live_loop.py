@@ -11,12 +11,12 @@ import numpy as np
 
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.drive_bag import BASE_LINK
-from alpamayo_ros.sensors.camera_model import CameraModel
 from alpamayo_ros.sim.closed_loop import LEAD_IN_S, Progress
 from alpamayo_ros.sim.drive_messages import SECOND, DriveMessages
 from alpamayo_ros.sim.follower import FollowedPath, Follower
 from alpamayo_ros.sim.imperfections import Imperfections
 from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.scoring import Trace, TraceRecorder
 from alpamayo_ros.sim.vehicle import VehicleState
 from alpamayo_ros.sim.world import World
@@ -59,15 +59,13 @@ class LiveLoop:
 
     Args:
         world: whose route is driven.
-        cameras: by name.
+        renderer: of that world, with the cameras.
         node: sends and hears; its subscribers are there already.
         options: how.
         start_ns: the first stamp.
     """
 
-    def __init__(
-        self, world: World, cameras: dict[str, CameraModel], node: DriveNode, options: LiveOptions, start_ns: int
-    ) -> None:
+    def __init__(self, world: World, renderer: Renderer, node: DriveNode, options: LiveOptions, start_ns: int) -> None:
         self._node, self._options, self._start_ns = node, options, start_ns
         self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
         if options.clock:
@@ -77,7 +75,7 @@ class LiveLoop:
         node.take_skips()
         self._messages = DriveMessages(
             self._journey,
-            cameras,
+            renderer,
             node,
             start_ns=start_ns,
             camera_hz=options.camera_hz,

@@ -19,6 +19,7 @@ from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.drive_messages import CAMERA_HZ, FORMATS, DriveMessages
 from alpamayo_ros.sim.imperfections import Imperfections
 from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
 from alpamayo_ros.sim.scoring import score, score_table
 from alpamayo_ros.sim.world import World
@@ -68,12 +69,13 @@ def build_parser() -> argparse.ArgumentParser:
 def write_bag(options: argparse.Namespace) -> int:
     """The expert's drive as a bag."""
     seconds = 20.0 if options.duration is None else options.duration
-    world, cameras = World.for_seconds(options.seed, seconds), rig(*options.size)
+    world = World.for_seconds(options.seed, seconds)
+    renderer = Renderer(world, rig(*options.size))
     journey, steps = Journey(world), round(seconds / STEP_S) + 1
     with BagWriter(options.out, overwrite=options.overwrite) as bag:
         messages = DriveMessages(
             journey,
-            cameras,
+            renderer,
             bag,
             start_ns=START_NS,
             camera_hz=options.camera_hz,
@@ -86,7 +88,7 @@ def write_bag(options: argparse.Namespace) -> int:
             messages.write()
             journey.drive()
         messages.pass_on(LATEST_S)
-    print(f"{options.out}: {images} images of each of {len(cameras)} cameras, {steps} poses, before losses")
+    print(f"{options.out}: {images} images of each of {len(renderer.cameras)} cameras, {steps} poses, before losses")
     return 0
 
 
@@ -115,16 +117,16 @@ def send(options: argparse.Namespace, stop: threading.Event) -> int:
         form=options.format,
         imperfections=_imperfections(options),
     )
-    cameras = rig(*options.size)
+    renderer = Renderer(world, rig(*options.size))  # which takes a moment, before time begins
     try:
-        node = DriveNode(cameras)
+        node = DriveNode(renderer.cameras)
     except ImportError as error:
         raise AlpamayoError(f"{error}; sending topics needs ROS 2 (rclpy), --out does not") from error
     with node:
         if options.closed_loop or options.lock_step:
             node.wait_until_heard(SUBSCRIBERS_TIMEOUT_S)
         start_ns = START_NS if in_time else time.time_ns()
-        drive = LiveLoop(world, cameras, node, live, start_ns).run(seconds, stop)
+        drive = LiveLoop(world, renderer, node, live, start_ns).run(seconds, stop)
     if options.closed_loop:
         print(score_table([score(world, drive.trace)]))
         print(f"{drive.trajectories} trajectories came; ticks skipped: {dict(drive.skips) or 'none'}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.drive_bag import ODOMETRY_TOPIC, image_topic
 from alpamayo_ros.sim.driver import Lane, Situation, plan
 from alpamayo_ros.sim.path import SPACING
+from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
-from alpamayo_ros.sim.scoring import ClosedLoopScore, score
+from alpamayo_ros.sim.scoring import ClosedLoopScore, Trace, score
 from alpamayo_ros.sim.vehicle import VehicleState, steering_for
 from alpamayo_ros.sim.world import Control, World
-from alpamayo_ros.tools.drive_node import DriveNode
+from alpamayo_ros.tools.drive_node import Answer, DriveNode
 from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
 
 START_NS = 1_000_000_000_000_000_000
@@ -68,23 +69,51 @@ class LaneEngine(NullEngine):
         return replace(super().predict(observation, options), xyz=self._change(xyz)[None])
 
 
-@pytest.fixture
-def drive(ros_domain: int, live: Live, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ClosedLoopScore]:
-    """Drives a route through a node with an engine and parameters, and scores it."""
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(ros_domain))
+class Listener(DriveNode):
+    """Remembers what was answered."""
 
-    def drive(
-        world: World, change: Callable[[Array], Array] = lambda xyz: xyz, **parameters: object
-    ) -> ClosedLoopScore:
+    def __init__(self, cameras: Iterable[str]) -> None:
+        super().__init__(cameras)
+        self.heard: list[Answer] = []
+
+    def take_answers(self) -> list[Answer]:
+        answers = super().take_answers()
+        self.heard += answers
+        return answers
+
+
+@dataclass(frozen=True)
+class Driven:
+    score: ClosedLoopScore
+    start_errors: Array  # [N] m, from where paths begin to where the vehicle was at their t0
+
+
+def start_errors(answers: list[Answer], trace: Trace) -> Array:
+    ticks = np.round(trace.time_s[:-1] * 10).astype(int).tolist()  # the last one is the drive's end
+    places = dict(zip(ticks, trace.poses[:-1, :2], strict=True))
+    errors = []
+    for answer in answers:
+        tick = round((answer.t0_ns - START_NS) / 1e8)
+        begin = 2 * answer.xy[0] - answer.xy[1]  # one step before the first point
+        if tick in places:  # one may come just before the lead-in's end
+            errors.append(float(np.linalg.norm(begin - places[tick])))
+    return np.array(errors)
+
+
+@pytest.fixture
+def drive(ros_domain: int, live: Live) -> Callable[..., Driven]:
+    """Drives a route through a node with an engine and parameters."""
+
+    def drive(world: World, change: Callable[[Array], Array] = lambda xyz: xyz, **parameters: object) -> Driven:
         overrides = {**PARAMETERS, **{name.replace("__", "."): value for name, value in parameters.items()}}
         live.node(lambda _: LaneEngine(world, change), parameters=overrides)
         options = LiveOptions(closed_loop=True, lock_step=True, clock=True, form="png")
-        cameras = rig(32, 24)
-        with DriveNode(cameras) as node:
+        renderer = Renderer(world, rig(32, 24))
+        with Listener(renderer.cameras) as node:
             node.wait_until_heard(20.0)
-            driven = LiveLoop(world, cameras, node, options, START_NS).run(float("inf"), threading.Event())
+            driven = LiveLoop(world, renderer, node, options, START_NS).run(float("inf"), threading.Event())
         assert driven.unanswered == 0
-        return score(world, driven.trace)
+        return Driven(score(world, driven.trace), start_errors(node.heard, driven.trace))
 
     return drive
 
@@ -92,19 +121,25 @@ def drive(ros_domain: int, live: Live, monkeypatch: pytest.MonkeyPatch) -> Calla
 WORLD = quiet_world(2, 130.0)  # a left turn comes after 74 m
 
 
-def test_the_lane_is_kept_through_a_turn(drive: Callable[..., ClosedLoopScore]) -> None:
-    result = drive(WORLD)
-    assert result.passed
-    assert result.max_offset_m < 0.4
+def test_the_lane_is_kept_through_a_turn(drive: Callable[..., Driven]) -> None:
+    driven = drive(WORLD)
+    assert driven.score.passed
+    assert driven.score.max_offset_m < 0.4
+    assert driven.start_errors.max() < 0.05
 
 
-def test_a_mirrored_path_leaves_the_lane(drive: Callable[..., ClosedLoopScore]) -> None:
-    result = drive(WORLD, lambda xyz: xyz * [1.0, -1.0, 1.0])
+def test_a_mirrored_path_leaves_the_lane(drive: Callable[..., Driven]) -> None:
+    result = drive(WORLD, lambda xyz: xyz * [1.0, -1.0, 1.0]).score
     assert not result.passed
     assert result.max_offset_m > 4.0
 
 
-def test_odometry_taken_in_a_wrong_frame_leaves_the_lane(drive: Callable[..., ClosedLoopScore]) -> None:
-    result = drive(WORLD, odometry__child_to_base=[0.0, 0.0, 0.0, 0.0, 0.0, 0.3])
+def test_odometry_taken_in_a_wrong_frame_leaves_the_lane(drive: Callable[..., Driven]) -> None:
+    result = drive(WORLD, odometry__child_to_base=[0.0, 0.0, 0.0, 0.0, 0.0, 0.3]).score
     assert not result.passed
     assert result.max_offset_m > 2.0
+
+
+def test_poses_that_are_a_tick_late_show(drive: Callable[..., Driven]) -> None:
+    driven = drive(replace(WORLD, length=60.0), odometry__time_offset=0.1)
+    assert np.median(driven.start_errors) > 0.4  # at 5 m/s and more

@@ -60,7 +60,7 @@ def test_an_undisturbed_plan_comes_true_where_nothing_changes() -> None:
 
 
 def test_a_disturbed_vehicle_gets_off_its_lane_and_plans_to_return() -> None:
-    calm, pushed = (record_drive(0, 40.0, image_size=(24, 40), disturbed=disturbed) for disturbed in (False, True))
+    calm, pushed = (record_drive(0, 20.0, image_size=(16, 16), disturbed=disturbed) for disturbed in (False, True))
     returning = [tick for tick, sentence in enumerate(pushed.sentences) if "back to the middle" in sentence]
     assert returning
     assert not any("back to the middle" in sentence for sentence in calm.sentences)

@@ -62,6 +62,8 @@ def test_a_car_ahead_is_where_the_camera_model_puts_it() -> None:
     """Its picture differs from the same one without it around its projection, and nowhere else."""
     checked = 0
     for seed in range(40):
+        if checked == 3:
+            break
         world = World.random(seed, 300)
         if all(not car.on_route_until for car in world.cars):
             continue
@@ -86,7 +88,7 @@ def test_a_car_ahead_is_where_the_camera_model_puts_it() -> None:
         assert abs(np.median(columns) - pixel[0, 0]) < 12
         assert difference[int(pixel[0, 1]), int(pixel[0, 0])]
         checked += 1
-    assert checked >= 3
+    assert checked == 3
 
 
 def test_the_left_camera_sees_more_road_than_the_right_one() -> None:

@@ -63,8 +63,8 @@ def test_drives_join_and_the_rate_falls_by_the_step_alone() -> None:
 
 
 def test_the_losses_fall_and_the_engine_runs_what_is_written(toy: ModelConfig, tmp_path: Path) -> None:
-    settings = replace(TOY, drives=1, peak_rate=0.01, warm_up=10)
-    course = Course(toy, tmp_path, settings, replace(PIECE, schedule=Schedule(150, 0.0)), CPU)
+    settings = replace(TOY, drives=1, peak_rate=0.006, warm_up=10, flow_samples=8)
+    course = Course(toy, tmp_path, settings, replace(PIECE, schedule=Schedule(100, 0.0)), CPU)
     course.run()
     lines = [json.loads(line) for line in (tmp_path / LOG_FILE).read_text().splitlines()]
     assert lines[0]["reasoning"] > 40  # every token is as likely as any other: some 10 of them, of 6.5 nats

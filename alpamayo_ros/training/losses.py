@@ -109,7 +109,7 @@ class TrainedNetwork(nn.Module):
         return (nats.view(written.shape) * written).sum() / len(written)
 
     def _flow(self, batch: Batch, prefix: ReadPrefix, draws: FlowDraws) -> tuple[Tensor, Tensor]:
-        """The squared error of the velocity as it is, and as it adds up on the road.
+        """The squared error of the velocity, and of where the actions that it points at would take the vehicle.
 
         Both have the same minimum, the mean of what can follow. The first weighs every step alike; an acceleration that
         is slightly wrong all the time counts little in it, and takes the vehicle metres away.
@@ -118,7 +118,7 @@ class TrainedNetwork(nn.Module):
         time = draws.times[..., None, None]
         noisy = time * actions + (1 - time) * draws.noise
         error = self.velocity(batch, prefix, noisy, draws.times).float() - (actions - draws.noise)
-        return error.square().mean(), self._drift(batch, error)
+        return error.square().mean(), self._drift(batch, (1 - time) * error)  # of the actions that it points at
 
     def _drift(self, batch: Batch, error: Tensor) -> Tensor:
         """Mean squared distance in m^2 from the driven path, to first order, by errors [B, G, N, 2] of actions."""

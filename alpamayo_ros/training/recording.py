@@ -6,7 +6,7 @@ import hashlib
 import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +17,8 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim import recorded_drive
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training.examples import DriveExamples, examples_of
+
+READ_AHEAD = 4  # drives
 
 
 class DriveRecorder:
@@ -41,6 +43,8 @@ class DriveRecorder:
         self._pool = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(str(config.folder),)
         )
+        self._loader = ThreadPoolExecutor(1)
+        self._loaded: dict[int, Future[DriveExamples]] = {}
         self._drives = [self._begin(seed, seconds) for seed in seeds]
 
     def __enter__(self) -> DriveRecorder:
@@ -50,6 +54,7 @@ class DriveRecorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
         return len(self._drives)
@@ -60,7 +65,13 @@ class DriveRecorder:
         return sum(drive.done() for drive in self._drives)
 
     def get(self, place: int) -> DriveExamples:
-        """The drive at this place among the seeds; waits until it is recorded."""
+        """The drive at this place among the seeds; waits until it is recorded. The next ones are read meanwhile."""
+        for each in range(place, min(place + READ_AHEAD, len(self))):
+            if each not in self._loaded:
+                self._loaded[each] = self._loader.submit(self._load, each)
+        return self._loaded.pop(place).result()
+
+    def _load(self, place: int) -> DriveExamples:
         return DriveExamples.load(self._drives[place].result())
 
     def _begin(self, seed: int, seconds: float) -> Future[Path]:

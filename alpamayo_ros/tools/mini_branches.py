@@ -54,14 +54,14 @@ def branch_cases(world: World, drive: RecordedDrive) -> list[BranchCase]:
 
 
 def branch_scores(engine: Engine, cases: Sequence[BranchCase]) -> dict[str, Any]:
-    """How often the first sample leaves by the way that the text names, with and without guidance."""
+    """How often the first sample leaves by the way that the text names, with and without guidance; None of no cases."""
     plain = SamplingOptions(num_samples=1, max_reasoning_tokens=REASONING_TOKENS)
     observations = [case.observation for case in cases]
     scores: dict[str, Any] = {"cases": len(cases)}
     for name, options in {"plain": plain, "guided": replace(plain, guidance_weight=GUIDANCE_WEIGHT)}.items():
         predictions = predict_all(engine, observations, options, f"junctions, {name}")
         right = [taken(prediction, case) is case.asked for prediction, case in zip(predictions, cases, strict=True)]
-        scores[name] = float(np.mean(right))
+        scores[name] = float(np.mean(right)) if right else None
     return scores
 
 

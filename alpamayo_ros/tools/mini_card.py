@@ -48,9 +48,13 @@ def _table(scores: Mapping[str, Any]) -> str:
         "minADE over 6 samples, 6.4 s": f"{scores['min_ade_6_m']:.2f} m",
         "best baseline's ADE, 6.4 s": f"{best:.2f} m",
         "sentence equal to the expert's": f"{scores['sentence_accuracy']:.0%} of ticks",
-        "way out of a junction by navigation text": f"{scores['junctions']['plain']:.0%} of cases",
-        "the same with guidance weight 1.5": f"{scores['junctions']['guided']:.0%} of cases",
+        "way out of a junction by navigation text": _share(scores["junctions"]["plain"]),
+        "the same with guidance weight 1.5": _share(scores["junctions"]["guided"]),
     }
     lines = [f"| {name} | {value} |" for name, value in rows.items()]
     head = f"Open loop on {scores['ticks']} ticks of drives whose seeds it was not trained on:\n\n| | |\n|---|---|\n"
     return "\n" + head + "\n".join(lines)
+
+
+def _share(part: float | None) -> str:
+    return "no case" if part is None else f"{part:.0%} of cases"

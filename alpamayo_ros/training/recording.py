@@ -7,11 +7,14 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import cv2
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim import recorded_drive
@@ -19,13 +22,14 @@ from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training.examples import DriveExamples, examples_of
 
 READ_AHEAD = 4  # drives
+JPEG_QUALITY = 90  # as the synthetic drive's topics have it
 
 
 class DriveRecorder:
     """Records the drives of given seeds, in their order; what lies in the folder already isn't recorded again.
 
-    Every second drive is disturbed, so that the model learns to come back to its lane. A context manager, whose end
-    ends its processes.
+    Every second drive is disturbed, so that the model learns to come back to its lane, and of both kinds every second
+    one's pictures have gone through JPEG. A context manager, whose end ends its processes.
     """
 
     def __init__(self, config: ModelConfig, folder: Path, seeds: Sequence[int], seconds: float, workers: int) -> None:
@@ -96,13 +100,26 @@ def _prepare_worker(checkpoint: str) -> None:
 
 def _record(seed: int, seconds: float, path: Path) -> Path:
     assert _config is not None
-    examples_of(record_drive(seed, seconds, disturbed=seed % 2 == 1), _config).save(path)
+    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1)
+    if seed % 4 >= 2:
+        drive = replace(drive, images=compressed(drive.images))
+    examples_of(drive, _config).save(path)
     return path
+
+
+def compressed(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """RGB pictures [..., H, W, 3] after JPEG, as a vehicle's topics carry them."""
+    flat = images.reshape(-1, *images.shape[-3:])
+    sent = np.empty_like(flat)
+    for picture, place in zip(flat, sent, strict=True):
+        data = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+        place[...] = cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1]
+    return sent.reshape(images.shape)
 
 
 def _fingerprint(config: ModelConfig) -> str:
     """Changes when the world's code changes, or what examples are made with."""
-    digest = hashlib.sha256(repr((config.action_space, config.history, config.images)).encode())
+    digest = hashlib.sha256(repr((config.action_space, config.history, config.images, JPEG_QUALITY)).encode())
     for source in sorted(Path(recorded_drive.__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]

@@ -64,7 +64,7 @@ def open_loop_scores(engine: Engine, ticks: Sequence[HeldOutTick]) -> dict[str, 
     predictions = predict_all(engine, [tick.observation for tick in ticks], options, "open loop")
     off = np.stack([distances(each.xyz, tick.future) for each, tick in zip(predictions, ticks, strict=True)])
     baselines = {
-        name: float(np.mean([ade(distances(baseline(t.observation), t.future), HORIZON) for t in ticks]))
+        name: float(np.mean([ade(distances(baseline(t.observation).xyz, t.future), HORIZON) for t in ticks]))
         for name, baseline in BASELINES.items()
     }
     said = [prediction.reasoning[0] for prediction in predictions]

@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.geometry import DecoderGeometry
-from alpamayo_ros.model.pointwise import PLAIN, Pointwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +22,6 @@ class TrainingContext:
     cosines: Tensor  # [B, N, head_dim]
     sines: Tensor
     mask: Tensor  # [B G, 1, 1, S + N] bool, True is read
-
-    @property
-    def pointwise(self) -> Pointwise:
-        """What is computed between the matrix products: plainly, since the whole step is compiled."""
-        return PLAIN
 
     @classmethod
     def after(

@@ -88,6 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="of this piece at most (default: %(default)g)")
     parser.add_argument("--of", type=float, metavar="MINUTES", help="of all pieces together (default: --minutes)")
     parser.add_argument("--resume", action="store_true", help="go on with what lies in --out")
+    parser.add_argument("--begin-from", type=Path, metavar="DIR", help="a new training with that checkpoint's weights")
     parser.add_argument("--steps", type=int, default=0, help="of the whole training (default: what fits in --minutes)")
     parser.add_argument(
         "--drives-per-step", type=float, default=0.0, metavar="N", help="with --steps: the pace at which drives join"
@@ -97,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=defaults.peak_rate, help="learning rate (default: %(default)g)")
     parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps (default: %(default)s)")
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=defaults.first_seed, help="of them (default: %(default)s)")
+    parser.add_argument("--discard-drives", action="store_true", help="keep no drive on disk for the next piece")
     parser.add_argument(
         "--first-drives", type=int, default=defaults.first_drives, help="before the first step (default: %(default)s)"
     )
@@ -134,13 +137,23 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         batch=options.batch,
         peak_rate=options.rate,
         warm_up=options.warm_up,
+        first_seed=options.first_seed,
         drives=options.drives,
         first_drives=options.first_drives,
         drive_seconds=options.drive_seconds,
     )
     schedule = Schedule(options.steps, options.drives_per_step) if options.steps else None
     compiled = device.type == "cuda" and not options.no_compile
-    piece = Piece(options.minutes, options.of or options.minutes, options.workers, options.resume, schedule, compiled)
+    piece = Piece(
+        minutes=options.minutes,
+        total_minutes=options.of or options.minutes,
+        workers=options.workers,
+        resume=options.resume,
+        schedule=schedule,
+        compiled=compiled,
+        keep_drives=not options.discard_drives,
+        begin_from=options.begin_from,
+    )
     course = Course(ModelConfig.load(checkpoint), options.out, settings, piece, device)
     course.run()
     write_checkpoint(checkpoint, course.trainer)

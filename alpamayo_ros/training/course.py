@@ -25,8 +25,8 @@ STATE_FILE = "training.pt"
 LOG_FILE = "training.jsonl"
 UNMEASURED = 40  # of the first steps: they compile, and warm up
 UNPLANNED = Schedule(steps=1 << 30, drives_per_step=0.0)  # until the pace is known; the warm-up is the same in each
-RECORDED_BY = 0.7  # of a training: by then all drives that it will see have joined
-RECORDING_MARGIN = 0.85  # of the pace of recording is counted upon
+RECORDED_BY = 0.85  # of a training: by then all drives that it will see have joined
+RECORDING_MARGIN = 0.9  # of the pace of recording is counted upon
 SAVING = 10.0  # s that are kept for saving at the end of a piece
 LOG_EVERY = 50  # steps
 
@@ -41,6 +41,8 @@ class Piece:
     resume: bool = False
     schedule: Schedule | None = None  # None: as many steps as fit into all pieces, and the drives recorded meanwhile
     compiled: bool = False
+    keep_drives: bool = True  # on disk, for the next piece
+    begin_from: Path | None = None  # a checkpoint whose weights a new training begins with
 
 
 class Course:
@@ -69,6 +71,8 @@ class Course:
         frames = settings.drives * round(settings.drive_seconds * 10)
         self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, frames, device)
         self.trainer = Trainer(config, vocabulary, self._store.tables.layout, settings, device, piece.compiled)
+        if piece.begin_from is not None:
+            self.trainer.begin_from(piece.begin_from)
         self.schedule = self._resumed() if piece.resume else piece.schedule
         if self.schedule is None and settings.warm_up < PACE_STEPS:
             raise ConfigurationError(
@@ -90,13 +94,15 @@ class Course:
         Raises:
             EngineError: the losses are no numbers any more, or the time was over before anything could be planned.
         """
-        settings, workers = self._settings, self._piece.workers
-        seeds = range(settings.drives)
-        with DriveRecorder(self._config, self._out / "drives", seeds, settings.drive_seconds, workers) as recorder:
+        settings, piece = self._settings, self._piece
+        seeds = range(settings.first_seed, settings.first_seed + settings.drives)
+        with DriveRecorder(
+            self._config, self._out / "drives", seeds, settings.drive_seconds, piece.workers, piece.keep_drives
+        ) as recorder:
             self._train(recorder, most_steps)
         if self.schedule is None:
             raise EngineError(
-                f"{self._piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; "
+                f"{piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; "
                 "give more minutes, or the number of steps"
             )
         self.trainer.save(self._out / STATE_FILE, {"settings": asdict(settings), "schedule": asdict(self.schedule)})

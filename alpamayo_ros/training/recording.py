@@ -32,7 +32,9 @@ class DriveRecorder:
     one's pictures have gone through JPEG. A context manager, whose end ends its processes.
     """
 
-    def __init__(self, config: ModelConfig, folder: Path, seeds: Sequence[int], seconds: float, workers: int) -> None:
+    def __init__(
+        self, config: ModelConfig, folder: Path, seeds: Sequence[int], seconds: float, workers: int, keep: bool = True
+    ) -> None:
         """Start.
 
         Args:
@@ -41,7 +43,9 @@ class DriveRecorder:
             seeds: Of the drives.
             seconds: Length of each.
             workers: Processes.
+            keep: Leave the files there. A drive of 30 s is 55 MB; without, each goes when it has been read.
         """
+        self._keep = keep
         self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pool = ProcessPoolExecutor(
@@ -76,7 +80,11 @@ class DriveRecorder:
         return self._loaded.pop(place).result()
 
     def _load(self, place: int) -> DriveExamples:
-        return DriveExamples.load(self._drives[place].result())
+        path = self._drives[place].result()
+        drive = DriveExamples.load(path)
+        if not self._keep:
+            path.unlink()
+        return drive
 
     def _begin(self, seed: int, seconds: float) -> Future[Path]:
         path = self._folder / f"drive-{seed}.npz"

@@ -22,7 +22,8 @@ class TrainingSettings:
     average: float = 0.999  # of the weights that are kept, over steps
     drop_navigation: float = 0.3  # share of ticks that are shown without their navigation text, for guidance
     drive_seconds: float = 30.0
-    drives: int = 700  # seeds 0, 1, ...
+    first_seed: int = 0  # of the drives
+    drives: int = 700  # seeds first_seed, first_seed + 1, ...
     first_drives: int = 15  # there must be so many before the first step
 
     def __post_init__(self) -> None:

@@ -73,8 +73,8 @@ class ExampleStore:
         self.drives += len(drives)
         self._joined = {name: torch.cat(parts) for name, parts in self._columns.items()}
         self.tables.check_lengths()
-        self._prompts, self._prompt_lengths = (each.to(self.device) for each in self.tables.padded_prompts())
-        self._reasonings, self._reasoning_lengths = (each.to(self.device) for each in self.tables.padded_reasonings())
+        self._prompts, self._prompt_lengths = map(self._sent, self.tables.padded_prompts())
+        self._reasonings, self._reasoning_lengths = map(self._sent, self.tables.padded_reasonings())
 
     def batch(self, ticks: Tensor, keep_navigation: Tensor) -> Batch:
         """The batch of some ticks.
@@ -118,7 +118,7 @@ class ExampleStore:
         if self._images is None:
             self._images = torch.empty((self._capacity, *images.shape[1:]), dtype=torch.uint8, device=self.device)
         start, self._frames = self._frames, self._frames + len(images)
-        self._images[start : self._frames] = images.to(self.device)
+        self._images[start : self._frames] = self._sent(images)
         prompts = [self.tables.prompt_row(str(text) or None) for text in drive.navigation]
         reasonings = [self.tables.reasoning_row(str(text)) for text in drive.sentences]
         columns = {
@@ -130,4 +130,8 @@ class ExampleStore:
             "paths": torch.from_numpy(drive.paths),
         }
         for name, column in columns.items():
-            self._columns.setdefault(name, []).append(column.to(self.device))
+            self._columns.setdefault(name, []).append(self._sent(column))
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device. A GPU fetches it when it gets there, so that the steps in its queue go on."""
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.alpamayo import AlpamayoNetwork
+from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.training.initial import initial_network
@@ -59,6 +60,21 @@ class Trainer:
     def network(self) -> AlpamayoNetwork:
         """The weights as the last step left them."""
         return self.trained.network
+
+    def begin_from(self, folder: Path) -> None:
+        """Take the weights of a checkpoint instead of the initial ones.
+
+        Raises:
+            ConfigurationError: a checkpoint that can't be read, or of another network.
+        """
+        checkpoint = Checkpoint.open(folder)
+        problems = checkpoint.problems(self.network.shapes())
+        if problems:
+            raise ConfigurationError(f"{folder} is of another network:\n  " + "\n  ".join(problems))
+        with torch.no_grad():
+            for name, tensor in checkpoint.stream(list(checkpoint.tensors)):
+                self.network.get_parameter(name).copy_(tensor)
+        self._average = [parameter.detach().clone() for parameter in self.network.parameters()]
 
     @property
     def learning_rate(self) -> float:

@@ -73,6 +73,11 @@ def test_the_losses_fall_and_the_engine_runs_what_is_written(toy: ModelConfig, t
     assert lines[-1]["flow"] < 0.8 * lines[0]["flow"]
 
     train_mini.write_checkpoint(toy.folder, course.trainer)
+    further = replace(PIECE, schedule=Schedule(1, 0.0), begin_from=toy.folder)
+    after = Course(toy, tmp_path / "further", replace(settings, peak_rate=0.0), further, CPU).trainer.averaged()
+    kept = course.trainer.averaged()
+    assert all(torch.equal(tensor, kept[name].bfloat16().float()) for name, tensor in after.items())
+
     engine = TransformersEngine.load(str(toy.folder), device="cpu")
     assert engine.info.trained
     drive = record_drive(0, TOY.drive_seconds)

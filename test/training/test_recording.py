@@ -26,3 +26,6 @@ def test_a_recorded_drive_is_kept(mini: ModelConfig, tmp_path: Path) -> None:
     assert np.array_equal(first.actions, again.actions)
     assert (len(first.images), len(first)) == (20, 5)
     assert file.stat().st_mtime_ns == written
+    with DriveRecorder(mini, tmp_path, [5], seconds=2.0, workers=1, keep=False) as recorder:
+        assert len(recorder.get(0)) == 5
+    assert not file.exists()

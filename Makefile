@@ -15,7 +15,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-vllm test-kernels test-gpu lint format bench bench-gpu soak clean
+.PHONY: setup demo test test-vllm test-kernels test-gpu lint format bench bench-gpu soak closed-loop clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -92,6 +92,10 @@ bench: setup
 soak: setup
 	@$(BIN)/python -m alpamayo_ros.tools.soak --engine null --minutes $(MINUTES)
 	@$(BIN)/python -m alpamayo_ros.tools.soak --engine tiny --minutes $(MINUTES)
+
+# ARGS="--engine transformers --checkpoint DIR" for another engine than the null engine, --routes 5 for fewer.
+closed-loop: setup
+	@$(BIN)/python -m alpamayo_ros.tools.closed_loop $(ARGS)
 
 # As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
 bench-gpu:

@@ -5,6 +5,8 @@ ros2 launch alpamayo_ros alpamayo.launch.py params_file:=/path/to/rig.yaml check
 
 from __future__ import annotations
 
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
@@ -59,6 +61,17 @@ def generate_launch_description() -> LaunchDescription:
                 description="RViz's configuration; its topics are those of a node called /alpamayo",
             ),
             DeclareLaunchArgument(
+                "evaluate",
+                default_value="false",
+                choices=["true", "false"],
+                description="Score the node beside it, against the path that the vehicle then drives",
+            ),
+            DeclareLaunchArgument(
+                "evaluation_out",
+                default_value=f"alpamayo_evaluation_{datetime.now():%Y%m%d_%H%M%S}",
+                description="Folder for the evaluation's report, written when the launch ends; must not exist yet",
+            ),
+            DeclareLaunchArgument(
                 "fastdds_transports",
                 default_value="LARGE_DATA",
                 description="FASTDDS_BUILTIN_TRANSPORTS; set the same on the cameras' side",
@@ -66,6 +79,7 @@ def generate_launch_description() -> LaunchDescription:
             # Fast DDS loses large messages with its default transports.
             SetEnvironmentVariable("FASTDDS_BUILTIN_TRANSPORTS", LaunchConfiguration("fastdds_transports")),
             OpaqueFunction(function=_node),
+            OpaqueFunction(function=_evaluation, condition=IfCondition(LaunchConfiguration("evaluate"))),
             Node(
                 package="rviz2",
                 executable="rviz2",
@@ -80,10 +94,7 @@ def generate_launch_description() -> LaunchDescription:
 
 def _node(context: LaunchContext) -> list[Node]:
     """A function, since an argument left empty must not override the parameter file."""
-
-    def argument(name: str) -> str:
-        return str(LaunchConfiguration(name).perform(context))
-
+    argument = partial(_argument, context)
     overrides: dict[str, object] = {
         "use_sim_time": argument("use_sim_time") == "true",
         "autostart": argument("autostart") == "true",
@@ -108,3 +119,28 @@ def _node(context: LaunchContext) -> list[Node]:
             arguments=["--ros-args", "--log-level", argument("log_level")],
         )
     ]
+
+
+def _evaluation(context: LaunchContext) -> list[Node]:
+    """A function for the same reason. It has a minute for its report before launch ends it."""
+    argument = partial(_argument, context)
+    name = f"/{argument('namespace').strip('/')}/{argument('node_name')}".replace("//", "/")
+    words = ["--config", argument("params_file"), "--out", argument("evaluation_out"), "--node", name]
+    if argument("odometry"):
+        words += ["--odometry-topic", argument("odometry")]
+    return [
+        Node(
+            package="alpamayo_ros",
+            executable="evaluate_live",
+            name="alpamayo_evaluation",
+            output="screen",
+            emulate_tty=True,
+            arguments=words,
+            sigterm_timeout="30",
+            sigkill_timeout="30",
+        )
+    ]
+
+
+def _argument(context: LaunchContext, name: str) -> str:
+    return str(LaunchConfiguration(name).perform(context))

@@ -83,7 +83,29 @@ def error_by_speed(records: Records) -> str:
 
 def latencies(records: Records) -> str:
     """How long ticks waited for the engine."""
-    times = np.array([r["timings_ms"]["engine_total"] for r in records if "engine_total" in r["timings_ms"]])
+    return _histogram(records, "engine_total", "engine's time per tick in ms")
+
+
+def ages(records: Records) -> str:
+    """How old ticks were when a running node published their paths."""
+    return _histogram(records, "age_at_publication", "from the tick's t0 to its publication in ms")
+
+
+def rate_over_time(records: Records, start_ns: int) -> str:
+    """How many paths a running node published in a second, by the times between them."""
+    stamps = np.sort(np.array([record["t0_ns"] for record in records if record["skip"] is None]))
+    seconds, apart = (stamps[1:] - start_ns) * 1e-9, np.diff(stamps) * 1e-9
+    with _chart() as (axes, svg):
+        known = apart > 0  # a bag that was played twice has each twice
+        axes.plot(seconds[known], 1 / apart[known], color=CHOSEN, linestyle="none", marker="o", ms=3, alpha=0.6)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("s after the start")
+        axes.set_ylabel("paths a second")
+    return svg.getvalue()
+
+
+def _histogram(records: Records, stage: str, label: str) -> str:
+    times = np.array([r["timings_ms"][stage] for r in records if stage in r["timings_ms"]])
     with _chart() as (axes, svg):
         axes.hist(times, bins=min(40, max(8, len(times) // 4)), color=CANDIDATE, edgecolor="white", linewidth=0.5)
         for value, name, color in (
@@ -91,7 +113,7 @@ def latencies(records: Records) -> str:
             (np.percentile(times, 99), "99 %", STOP),
         ):
             axes.axvline(value, color=color, linewidth=1.6, label=f"{name}: {value:.{0 if value >= 10 else 2}f} ms")
-        axes.set_xlabel("engine's time per tick in ms")
+        axes.set_xlabel(label)
         axes.set_ylabel("ticks")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.legend(loc="upper right")
@@ -132,9 +154,10 @@ def skips_over_time(records: Records, start_ns: int) -> str:
             axes.plot(times, [row] * len(times), linestyle="none", marker="|", ms=10, mew=1.6, color=color)
         axes.set_yticks(range(len(reasons) + 1), ["gave a path", *reasons])
         axes.set_ylim(-0.6, len(reasons) + 0.6)
-        axes.set_xlim(0, max((records[-1]["decided_ns"] - start_ns) * 1e-9, 1e-3) * 1.01)
+        last_ns = max(record["decided_ns"] for record in records)
+        axes.set_xlim(0, max((last_ns - start_ns) * 1e-9, 1e-3) * 1.01)
         axes.grid(False, axis="y")
-        axes.set_xlabel("s after the start of the recording")
+        axes.set_xlabel("s after the start")
     return svg.getvalue()
 
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bootstrap import mean_interval
-from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT
+from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, TICKS
 from alpamayo_ros.evaluation.summary import look_up
 from alpamayo_ros.evaluation.thresholds import NAMES, PATHS, figure
-
-TICKS = "ticks.jsonl"
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, BinaryIO
-
-import numpy as np
+from typing import IO, Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, Array, Frame, Skip
+from alpamayo_ros.core.types import AlpamayoError, Skip
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.answers import Answers
 from alpamayo_ros.evaluation.bag import BagReader
-from alpamayo_ros.evaluation.baselines import BASELINES
 from alpamayo_ros.evaluation.calibration import anchor_camera
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
-from alpamayo_ros.evaluation.html_report import ShownTick, write_html
+from alpamayo_ros.evaluation.html_report import write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
-from alpamayo_ros.evaluation.output_folder import FORMAT, REPORT, output_folder, unfinished
-from alpamayo_ros.evaluation.picture import Caption, TickPicture, draw_tick
+from alpamayo_ros.evaluation.output_folder import FORMAT, PAGE, REPORT, TICKS, output_folder, unfinished
 from alpamayo_ros.evaluation.replay import Replay, Tick
-from alpamayo_ros.evaluation.report import Record, engine_facts, notes, summarise, tick_record, versions
+from alpamayo_ros.evaluation.report import (
+    Record,
+    engine_facts,
+    notes,
+    picture_warning,
+    summarise,
+    tick_record,
+    versions,
+)
 from alpamayo_ros.evaluation.result_bag import ResultBag
-from alpamayo_ros.evaluation.scores import STEPS, drawn_error, finite, score
+from alpamayo_ros.evaluation.scores import finite, score
+from alpamayo_ros.evaluation.shown_ticks import (
+    Drawable,
+    Scenery,
+    draw,
+    drawable,
+    representative,
+    shown_tick,
+    worst_of,
+)
+from alpamayo_ros.evaluation.ticks_table import TABLE, write_table
 from alpamayo_ros.progress import progress
-from alpamayo_ros.sensors.camera_model import CameraModel
 
-TICKS, PICTURE, RESULT_BAG, PAGE = "ticks.jsonl", "tick.png", "result_bag", "report.html"
-WORST = 10  # ticks that the page shows
+PICTURE, RESULT_BAG = "tick.png", "result_bag"
 
 
 @dataclass(frozen=True)
@@ -46,24 +57,6 @@ class Job:
     engine: Engine  # warmed up
     ideal: bool = False  # take every message as received at its own stamp
     show_progress: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class _Drawable:
-    """What a picture of a tick needs, kept small: one is held for every tick until it is known which is drawn."""
-
-    number: int  # of the record
-    decided_ns: int
-    paths: TickPicture
-    why: str = ""  # it was picked
-
-
-@dataclass(frozen=True, eq=False)
-class Scenery:
-    """What pictures show of the anchor camera."""
-
-    frames: Mapping[int, Frame]  # by t0, ns
-    camera: CameraModel | None  # None where its calibration isn't known
 
 
 def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -87,7 +80,7 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
         print(f"going on with an interrupted run: {answers.known} ticks are in {answers.folder}", file=sys.stderr)
     replay = Replay(job.inputs, job.settings, job.engine, ideal=job.ideal, answers=answers)
     records: list[Record] = []
-    drawables: list[_Drawable] = []
+    drawables: list[Drawable] = []
     with output_folder(out, overwrite=overwrite) as folder:
         with (
             (folder / TICKS).open("w", encoding="utf-8") as lines,
@@ -99,19 +92,25 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
                 results.write(tick)
                 if future is not None and tick.prediction is not None:
                     results.write_driven(tick, future)
-                    drawables.append(_Drawable(len(records) - 1, tick.now_ns, _drawn(tick, future)))
-        chosen = _representative(records, drawables)
-        worst = _worst(records, drawables)
+                    drawables.append(drawable(records[-1], tick, future))
+        chosen = representative(drawables)
+        worst = worst_of(drawables)
         shown = worst if chosen is None else [chosen, *worst]
-        frames = job.inputs.frames(
-            job.settings.anchor, {records[each.number]["t0_ns"]: each.decided_ns for each in shown}
-        )
+        frames = job.inputs.frames(job.settings.anchor, {each.record["t0_ns"]: each.decided_ns for each in shown})
         camera, uncalibrated = anchor_camera(job.bag, job.settings)
-        scenery = Scenery(frames, camera)
+        warning = picture_warning(job.engine.info.engine, trained=job.engine.info.trained)
+        scenery = Scenery(job.bag.path.name, job.bag.start_ns, warning, job.settings.anchor, frames, camera)
         if chosen is not None:
-            _draw(folder / PICTURE, records[chosen.number], chosen, job, scenery)
-        report = _report(job, records, replay, uncalibrated, has_picture=chosen is not None)
-        pictures = [_shown(records[each.number], each, job, scenery) for each in worst]
+            draw(folder / PICTURE, chosen, scenery)
+        files = {
+            "page": PAGE,
+            "ticks": TICKS,
+            "table": TABLE if write_table(folder / TABLE, records) else None,
+            "picture": None if chosen is None else PICTURE,
+            "result_bag": RESULT_BAG,
+        }
+        report = _report(job, records, replay, uncalibrated, files)
+        pictures = [shown_tick(each, scenery) for each in worst]
         write_html(folder / PAGE, report, records, pictures)
         (folder / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     answers.discard()
@@ -126,6 +125,7 @@ def _run(job: Job) -> dict[str, Any]:
         "messages": {topic: bag.count(topic) for topic in job.inputs.topics},
         "engine": engine_facts(job.engine.info),
         "settings": job.settings.flat(),
+        "pose_source": job.inputs.pose_source,
         "ideal": job.ideal,
         "versions": versions(),
     }
@@ -154,77 +154,12 @@ def _with_progress(replay: Replay, job: Job) -> Iterator[Tick]:
         bar.update(max(duration - bar.n, 0))
 
 
-def _drawn(tick: Tick, future: Future) -> TickPicture:
-    assert tick.observation is not None
-    assert tick.prediction is not None
-    assert tick.chosen is not None
-    return TickPicture(
-        history=_small(tick.observation.history_xyz),
-        truth=_small(future.xyz),
-        candidates=_small(tick.prediction.xyz),
-        chosen=_small(tick.chosen.xyz),
-        baselines={name: _small(baseline(tick.observation)) for name, baseline in BASELINES.items()},
-    )
-
-
-def _small(values: Array) -> Any:
-    return values.astype(np.float32)
-
-
-def _representative(records: list[Record], drawables: list[_Drawable]) -> _Drawable | None:
-    """The tick of median error among those whose future is known furthest; the middle one where none is known."""
-    errors = {each.number: drawn_error(records[each.number]["metrics"]) for each in drawables}
-    known = [error for error in errors.values() if error is not None]
-    if not known:
-        return replace(drawables[len(drawables) // 2], why="the middle tick") if drawables else None
-    furthest = max(horizon for horizon, _ in known)
-    candidates = [each for each in drawables if (errors[each.number] or (0, 0))[0] == furthest]
-    candidates.sort(key=lambda each: errors[each.number] or (0, 0))
-    return replace(candidates[len(candidates) // 2], why="the tick of median error")
-
-
-def _worst(records: list[Record], drawables: list[_Drawable]) -> list[_Drawable]:
-    """The ticks whose chosen path errs most, of those whose future is known furthest."""
-    errors = {each.number: drawn_error(records[each.number]["metrics"]) for each in drawables}
-    known = [each for each in drawables if errors[each.number] is not None]
-    ordered = sorted(known, key=lambda each: errors[each.number] or (0, 0), reverse=True)
-    return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:WORST], start=1)]
-
-
-def _shown(record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> ShownTick:
-    picture = io.BytesIO()
-    _draw(picture, record, drawable, job, scenery)
-    horizon, error = drawn_error(record["metrics"]) or (0.0, 0.0)
-    seconds = (record["t0_ns"] - job.bag.start_ns) * 1e-9
-    return ShownTick(record, seconds, f"{horizon:.1f}", error, picture.getvalue())
-
-
-def _draw(path: Path | BinaryIO, record: Record, drawable: _Drawable, job: Job, scenery: Scenery) -> None:
-    info, figures = job.engine.info, record["metrics"]
-    t0_s = (record["t0_ns"] - job.bag.start_ns) * 1e-9
-    warnings = {True: "no model: the null engine goes straight on", False: "random weights: meaningless path"}
-    rows: list[tuple[str, ...]] = [("ADE in m at", *(f"{horizon} s" for horizon in STEPS))]
-    shown = {"chosen path": figures["chosen"], "best sample": figures["best"]} | {
-        name.replace("_", " "): each for name, each in figures["baselines"].items()
-    }
-    for name, each in shown.items():
-        rows.append((name, *("-" if error is None else f"{error:.2f}" for error in each["ade"].values())))
-    caption = Caption(
-        title=f"{job.bag.path.name}, {t0_s:.2f} s after its start, at {record['speed']:.1f} m/s ({drawable.why})",
-        warning="" if info.trained else warnings[info.engine == "null"],
-        camera=job.settings.anchor,
-        reasoning=record["reasoning"] or "",
-        rows=tuple(rows),
-    )
-    draw_tick(path, drawable.paths, caption, scenery.frames.get(record["t0_ns"]), scenery.camera)
-
-
-def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *, has_picture: bool) -> dict[str, Any]:
+def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, files: dict[str, Any]) -> dict[str, Any]:
     bag, info = job.bag, job.engine.info
     nothing: Skip | None = None if records else replay.why_nothing()
     report = {
         "format": FORMAT,
-        "notes": notes(info),
+        "notes": notes(info.engine, trained=info.trained),
         "trained": info.trained,
         **summarise(records),
         "skips_before_first_path": sum(1 for _ in takewhile(lambda record: record["skip"] is not None, records)),
@@ -239,11 +174,12 @@ def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, *,
         },
         "inputs": replay.builder.counts(),
         "engine": engine_facts(info),
+        "pose_source": job.inputs.pose_source,
         "ideal": job.ideal,
         "no_overlay": no_overlay or None,  # why the pictures have none
         "settings": job.settings.flat(),
         "versions": versions(),
-        "files": {"page": PAGE, "ticks": TICKS, "picture": PICTURE if has_picture else None, "result_bag": RESULT_BAG},
+        "files": files,
     }
     plain: dict[str, Any] = finite(report)
     return plain

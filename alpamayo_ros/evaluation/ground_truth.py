@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion, slerp
+from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix, slerp
 from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose
 
 Stamps = NDArray[np.int64]
@@ -27,6 +27,12 @@ class Future:
     def steps(self) -> int:
         """n."""
         return len(self.xyz)
+
+    def in_odometry(self, pose: EgoPose) -> tuple[Array, Array]:
+        """Positions [n, 3] in m and unit quaternions [n, 4] in the odometry's frame, for the vehicle's pose at t0."""
+        world_from_ego = matrix_from_quaternion(pose.orientation)
+        position = self.xyz @ world_from_ego.T + pose.position
+        return position, quaternion_from_matrix(world_from_ego @ self.rotation)
 
 
 class GroundTruth:

@@ -19,7 +19,7 @@ from alpamayo_ros.evaluation.scores import STEPS
 
 Records = Sequence[Mapping[str, Any]]
 
-TEMPLATE = "report.html.j2"
+TEMPLATE, SUMMARY_TEMPLATE = "report.html.j2", "summary.html.j2"
 UNKNOWN, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 COMFORT_UNITS = {
     "max_acceleration": "m/s²",
@@ -29,6 +29,20 @@ COMFORT_UNITS = {
     "jerk_of_magnitude": "m/s³",
     "yaw_rate": "rad/s",
     "yaw_acceleration": "rad/s²",
+}
+
+
+PAIRED_LABELS = {  # of a report's against_baselines: what it is, its unit, digits
+    "min_ade": ("minADE", "m", 2),
+    "ade": ("ADE", "m", 2),
+    "fde": ("FDE", "m", 2),
+    "miss": ("missed", "", 2),
+    "miss_waymo": ("missed by Waymo's thresholds", "", 2),
+    "longitudinal": ("longitudinal", "m", 2),
+    "lateral": ("lateral", "m", 2),
+    "heading": ("heading", "rad", 3),
+    "progress": ("progress", "m", 2),
+    "first_point": ("first point", "m", 3),
 }
 
 
@@ -52,25 +66,20 @@ def write_html(path: Path, report: Mapping[str, Any], records: Records, worst: S
         records: the lines of ticks.jsonl.
         worst: ticks to show, the worst first.
     """
-    environment = Environment(
-        loader=PackageLoader("alpamayo_ros.evaluation"),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {each.__name__: each for each in (words, number, percent, interval, known, jpeg, printable)}
-    page = environment.get_template(TEMPLATE).render(
-        report=report,
-        worst=worst,
-        charts=_charts(report, records),
-        horizons=list(STEPS),
-        miss_distance=MISS_DISTANCE,
-        min_blocks=MIN_BLOCKS,
-        bounds=_bounds(),
-        comfort_units=COMFORT_UNITS,
-    )
+    page = _render(TEMPLATE, report, worst=worst, charts=_charts(report, records), live=report.get("live"))
     path.write_text(page, encoding="utf-8")
+
+
+def write_summary_html(path: Path, summary: Mapping[str, Any], failed: Mapping[str, str]) -> None:
+    """Write the page over many bags, beside the folders of their results.
+
+    Args:
+        path: of the file.
+        summary: as in summary.json.
+        failed: why there are no results, by the name of the bag.
+    """
+    trained = all(bag["trained"] for bag in summary["bags"].values())
+    path.write_text(_render(SUMMARY_TEMPLATE, summary, failed=failed, trained=trained), encoding="utf-8")
 
 
 def words(name: str) -> str:
@@ -88,12 +97,17 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
-def interval(found: Mapping[str, Any]) -> str:
+def interval(found: Mapping[str, Any], digits: int = 2) -> str:
     """A mean with its interval, where there is one."""
     if found["mean"] is None:
         return UNKNOWN
-    mean = ("+" if found["mean"] > 0 else "") + number(found["mean"])
-    return mean if found["low"] is None else f"{mean} [{number(found['low'])}, {number(found['high'])}]"
+    mean = ("+" if found["mean"] > 0 else "") + number(found["mean"], digits)
+    return mean if found["low"] is None else f"{mean} [{number(found['low'], digits)}, {number(found['high'], digits)}]"
+
+
+def certain(found: Mapping[str, Any], digits: int = 2) -> bool:
+    """Whether a difference has an interval that doesn't hold 0, as it is shown."""
+    return found["low"] is not None and (round(found["low"], digits) > 0 or round(found["high"], digits) < 0)
 
 
 def known(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -104,6 +118,65 @@ def known(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def jpeg(data: bytes) -> str:
     """A picture as a URL that holds it."""
     return "data:image/jpeg;base64," + base64.b64encode(data).decode()
+
+
+def _render(template: str, report: Mapping[str, Any], **more: Any) -> str:
+    """A page of a report, or of a summary, which has the same figures."""
+    environment = Environment(
+        loader=PackageLoader("alpamayo_ros.evaluation"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (words, number, percent, interval, certain, known, jpeg, printable)
+    environment.filters |= {each.__name__: each for each in filters}
+    return environment.get_template(template).render(
+        report=report,
+        title=_title(report),
+        rows=_rows(report),
+        comparisons=_comparisons(report),
+        horizons=list(STEPS),
+        miss_distance=MISS_DISTANCE,
+        min_blocks=MIN_BLOCKS,
+        bounds=_bounds(),
+        comfort_units=COMFORT_UNITS,
+        **more,
+    )
+
+
+def _rows(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's figures and those of the baselines, by what a person calls them."""
+    metrics = report["metrics"]
+    if not metrics:
+        return {}
+    baselines = {words(name): figures for name, figures in metrics["baselines"].items()}
+    return {"chosen path": metrics["chosen"], "best sample": metrics["best"], **baselines}
+
+
+def _comparisons(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every figure's differences from the baselines, as rows of a table; those that no tick knows are left out."""
+    against = list(report["against_baselines"].values())
+    found = []
+    for key, (label, unit, digits) in PAIRED_LABELS.items():
+        if key == "first_point":
+            found.append((f"{label}, {unit}", digits, [each[key] for each in against]))
+            continue
+        for part in against[0][key]:
+            name = f"{label}, k = {part}, {unit}" if key == "min_ade" else f"{label} at {part} s, {unit}"
+            found.append((name.rstrip(", "), digits, [each[key][part] for each in against]))
+    return [
+        {"label": label, "digits": digits, "differences": differences}
+        for label, digits, differences in found
+        if differences[0]["n"]
+    ]
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    if "bags" in report:
+        return f"Evaluation of {len(report['bags'])} bags"
+    path = report["bag"]["path"]
+    return f"Evaluation of the running node {path}" if "live" in report else f"Evaluation of {path.split('/')[-1]}"
 
 
 def _bounds() -> dict[str, str]:
@@ -122,6 +195,13 @@ def _charts(report: Mapping[str, Any], records: Records) -> list[dict[str, str]]
         (scored, "Error against speed", "half", lambda: charts.error_by_speed(records)),
         (ok, "Map of the drive", "half", lambda: charts.drive_map(records)),
         (ok, "Latency", "half", lambda: charts.latencies(records)),
+        (ok and "live" in report, "Age at publication", "half", lambda: charts.ages(records)),
+        (
+            ok and "live" in report,
+            "Rate over time",
+            "half",
+            lambda: charts.rate_over_time(records, report["bag"]["start_ns"]),
+        ),
         (
             bool(records),
             "Skipped ticks over time",

@@ -8,6 +8,7 @@ action, and hold the others in float32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.select import Chosen
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose, Observation, Prediction, Skip, SkipReason
-from alpamayo_ros.evaluation.ground_truth import GroundTruth
+from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
 from alpamayo_ros.evaluation.replay import Tick
 from alpamayo_ros.evaluation.report import Record, summarise, tick_record
 from alpamayo_ros.evaluation.scores import score
@@ -32,8 +33,17 @@ HORIZON_NS = HORIZON * STEP_NS
 WHOLE = ("trajectory", "candidates", "status")  # what a tick must have come with
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredTick:
+    """A tick, what was driven after it, and what came of the comparison."""
+
+    tick: Tick
+    future: Future
+    record: Record  # like a line of ticks.jsonl
+
+
 class LiveEvaluation:
-    """Collects messages and gives ticks as records, like the lines of ticks.jsonl.
+    """Collects messages and gives the ticks that can be scored.
 
     Args:
         settings: of the node's rig: its odometry and base frame.
@@ -41,12 +51,15 @@ class LiveEvaluation:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._offset_ns = round(settings.odometry.time_offset * 1e9)
         self._child_frame = ChildFrame(settings.odometry)
         self._poses: dict[int, EgoPose] = {}
         self._newest_ns = self._pruned_ns = 0
         self._waiting: dict[int, dict[str, Any]] = {}  # t0 -> message by its name
         self._skipped: set[tuple[int, str]] = set()
-        self._skips: list[Record] = []
+        self.skips: list[Record] = []  # ticks that the node skipped
+        self.odometry_frame = ""
+        self.start_ns = 0  # of the first odometry; a node in simulated time skips ticks at 0 before
         self._statuses: list[Any] = []  # the first and the newest
         self.incomplete = 0  # ticks of which a message is missing, or the history
         self.ages: list[float] = []  # s, of each path at its publication
@@ -61,6 +74,9 @@ class LiveEvaluation:
         pose = self._child_frame.base_pose(pose_from_message(message), message.child_frame_id)
         if pose.stamp_ns <= 0 or pose_fault(pose) is not None:
             return
+        pose = replace(pose, stamp_ns=pose.stamp_ns + self._offset_ns)
+        self.odometry_frame = message.header.frame_id
+        self.start_ns = self.start_ns or pose.stamp_ns
         if pose.stamp_ns < self._newest_ns - RESTART_NS:  # a bag that begins again
             self.incomplete += len(self._waiting)
             self._poses, self._waiting, self._newest_ns, self._pruned_ns = {}, {}, 0, 0
@@ -94,18 +110,18 @@ class LiveEvaluation:
         elif message.skip_reason and (t0_ns, message.skip_reason) not in self._skipped:
             self._skipped.add((t0_ns, message.skip_reason))
             skip = Skip(SkipReason(message.skip_reason), t0_ns)
-            self._skips.append(tick_record(Tick(t0_ns, skip=skip), None))
+            self.skips.append(tick_record(Tick(t0_ns, skip=skip), None))
 
-    def due(self) -> Iterator[Record]:
+    def due(self) -> Iterator[ScoredTick]:
         """The ticks whose future has been driven since the last call, the oldest first."""
         for t0_ns in sorted(self._waiting):
             if t0_ns + HORIZON_NS < self._newest_ns:
                 yield from self._score(t0_ns)
 
-    def finish(self) -> list[Record]:
-        """At the end: the rest, with as much of their future as is known, and the skipped ticks."""
-        rest = [record for t0_ns in sorted(self._waiting) for record in self._score(t0_ns)]
-        return [*rest, *self._skips]
+    def finish(self) -> Iterator[ScoredTick]:
+        """At the end: the rest, with as much of their future as is known."""
+        for t0_ns in sorted(self._waiting):
+            yield from self._score(t0_ns)
 
     def summary(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What `summarise` says, and what only a running node knows."""
@@ -123,7 +139,7 @@ class LiveEvaluation:
         # a heartbeat repeats a tick that has been scored long ago
         return self._waiting.setdefault(t0_ns, {}) if t0_ns > self._newest_ns - HORIZON_NS else {"status": None}
 
-    def _score(self, t0_ns: int) -> Iterator[Record]:
+    def _score(self, t0_ns: int) -> Iterator[ScoredTick]:
         messages = self._waiting.pop(t0_ns)
         history = self._history(t0_ns)
         if history is None or any(name not in messages for name in WHOLE):
@@ -152,11 +168,12 @@ class LiveEvaluation:
         stages = dict(zip(status.stages, map(float, status.stage_ms), strict=True))
         engine = [took for stage, took in stages.items() if stage not in ("assemble", "publish")]
         age_ms = float(status.age_at_publication) * 1e3
-        yield record | {
+        record |= {
             "finish_reason": None,  # and what else the messages don't tell
             "decided_ns": t0_ns,
             "timings_ms": {**stages, "engine_total": sum(engine), "age_at_publication": age_ms},
         }
+        yield ScoredTick(tick, future, record)
 
     def _history(self, t0_ns: int) -> EgoHistory | None:
         timing = self._settings.timing

@@ -10,7 +10,7 @@ from pathlib import Path
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.partial_folder import fill, partial_folder, put_in_place
 
-REPORT = "report.json"
+REPORT, TICKS, PAGE = "report.json", "ticks.jsonl", "report.html"
 FORMAT = "alpamayo_ros evaluation 1"  # report.json's "format": what marks a folder as ours
 
 

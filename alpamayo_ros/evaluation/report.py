@@ -98,11 +98,23 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def notes(info: EngineInfo) -> list[str]:
-    """What a reader has to know before the figures, in words."""
-    if info.engine == "null":
+def notes(engine: str, *, trained: bool) -> list[str]:
+    """What a reader has to know before the figures, in words.
+
+    Args:
+        engine: its kind, as in EngineInfo.
+        trained: whether its weights are.
+    """
+    if engine == "null":
         return [OPEN_LOOP, NO_MODEL]
-    return [OPEN_LOOP] if info.trained else [OPEN_LOOP, RANDOM_WEIGHTS]
+    return [OPEN_LOOP] if trained else [OPEN_LOOP, RANDOM_WEIGHTS]
+
+
+def picture_warning(engine: str, *, trained: bool) -> str:
+    """The same in a few words for a picture that may be seen alone; "" where the paths mean what they say."""
+    if engine == "null":
+        return "no model: the null engine goes straight on"
+    return "" if trained else "random weights: meaningless path"
 
 
 def engine_facts(info: EngineInfo) -> dict[str, Any]:

@@ -10,17 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.trajectory_points import TIMES_FROM_START_NS, TrajectoryPoints, trajectory_points
+from alpamayo_ros.core.tick_shapes import skip_shape, tick_shapes
+from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
 from alpamayo_ros.core.types import Array
 from alpamayo_ros.engine.base import EngineInfo
-from alpamayo_ros.evaluation.bag import BagWriter, ros_types
+from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.ground_truth import Future
 from alpamayo_ros.evaluation.replay import Tick
+from alpamayo_ros.evaluation.result_messages import (
+    SECOND_NS,
+    array,
+    duration_message,
+    header_message,
+    new,
+    path_message,
+    pose_message,
+    skip_markers,
+    tick_markers,
+    time_message,
+)
 from alpamayo_ros.evaluation.rig import NODE
 
-SECOND_NS = 1_000_000_000
 OUTPUT = f"/{NODE}/output"
 DRIVEN = f"/{NODE}/evaluation/driven_path"  # the ground truth, which no node has
 NAN = float("nan")
@@ -39,6 +50,8 @@ class ResultBag:
         self._engine = engine
         self._published = 0
         self._skips: Counter[str] = Counter()
+        self._in_a_row = 0  # skips
+        self._place: tuple[Array, str] | None = None  # of the vehicle at the last tick, in the frame of that name
 
     def __enter__(self) -> ResultBag:
         self._bag.__enter__()
@@ -54,8 +67,12 @@ class ResultBag:
         at_ns = tick.now_ns + round(tick.engine_ms * 1e6)
         if tick.skip is not None:
             self._skips[tick.skip.reason.value] += 1
+            self._in_a_row += 1
+            if self._in_a_row == self._output.empty_after_skips:
+                self._write_skip(tick.skip.reason.value, at_ns)
         elif tick.observation is not None:
             self._published += 1
+            self._in_a_row = 0
             self._write_prediction(tick, at_ns)
         self._send("status", self._status(tick, at_ns), at_ns)
 
@@ -63,10 +80,8 @@ class ResultBag:
         """What was driven after a tick that has an observation, in the odometry's frame, as far as it is known."""
         observation = tick.observation
         assert observation is not None
-        world_from_ego = matrix_from_quaternion(observation.pose.orientation)
-        position = future.xyz @ world_from_ego.T + observation.pose.position
-        orientation = quaternion_from_matrix(world_from_ego @ future.rotation)
-        path = _path(position, orientation, observation.t0_ns, tick.odometry_frame)
+        position, orientation = future.in_odometry(observation.pose)
+        path = path_message(position, orientation, observation.t0_ns, tick.odometry_frame)
         self._bag.write(DRIVEN, path, tick.now_ns + round(tick.engine_ms * 1e6))
 
     def _write_prediction(self, tick: Tick, at_ns: int) -> None:
@@ -76,7 +91,7 @@ class ResultBag:
         assert chosen is not None
         in_odom = self._output.frame == "odom"
         pose = observation.pose if in_odom else None
-        header = _header(observation.t0_ns, tick.odometry_frame if in_odom else self._base_frame)
+        header = header_message(observation.t0_ns, tick.odometry_frame if in_odom else self._base_frame)
         points = trajectory_points(chosen.xyz, chosen.rotation, chosen.actions, chosen.speed, pose)
         samples = [
             trajectory_points(*arrays, pose)
@@ -84,11 +99,11 @@ class ResultBag:
         ]
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own
         text = prediction.reasoning[of_text]
-        self._send("path", _path(points.position, points.orientation, observation.t0_ns, header.frame_id), at_ns)
+        self._send("path", path_message(points.position, points.orientation, observation.t0_ns, header.frame_id), at_ns)
         self._send("trajectory", self._trajectory(points, header), at_ns)
         self._send(
             "candidates",
-            _new(
+            new(
                 "alpamayo_ros/msg/TrajectoryCandidates",
                 header=header,
                 candidates=[self._trajectory(each, header) for each in samples],
@@ -97,32 +112,40 @@ class ResultBag:
             ),
             at_ns,
         )
-        self._send("reasoning", _new("std_msgs/msg/String", data=text), at_ns)
+        self._send("reasoning", new("std_msgs/msg/String", data=text), at_ns)
         self._send(
             "reasoning_stamped",
-            _new(
+            new(
                 "alpamayo_ros/msg/Reasoning",
                 header=header,
                 text=text,
-                token_ids=_array(prediction.reasoning_token_ids[of_text], "int32"),
+                token_ids=array(prediction.reasoning_token_ids[of_text], "int32"),
                 finish_reason=prediction.finish_reasons[of_text],
             ),
             at_ns,
         )
 
+        place = np.zeros(3) if pose is None else pose.position
+        self._place = None if pose is None else (place, header.frame_id)
+        shapes = tick_shapes(points, samples, text, place)
+        self._send("markers", tick_markers(shapes, observation.t0_ns, header.frame_id, locked=pose is None), at_ns)
+
+    def _write_skip(self, reason: str, at_ns: int) -> None:
+        place, frame_id = (np.zeros(3), self._base_frame) if self._place is None else self._place
+        shape = skip_shape(reason, place)
+        self._send("markers", skip_markers(shape, at_ns, frame_id, locked=self._place is None), at_ns)
+
     def _trajectory(self, points: TrajectoryPoints, header: Any) -> Any:
         t0_ns = header.stamp.sec * SECOND_NS + header.stamp.nanosec
-        return _new(
+        return new(
             "alpamayo_ros/msg/Trajectory",
             header=header,
-            valid_until=_time(t0_ns + round(self._output.valid_for * SECOND_NS)),
+            valid_until=time_message(t0_ns + round(self._output.valid_for * SECOND_NS)),
             points=[
-                _new(
+                new(
                     "alpamayo_ros/msg/TrajectoryPoint",
-                    time_from_start=_new(
-                        "builtin_interfaces/msg/Duration", sec=after // SECOND_NS, nanosec=after % SECOND_NS
-                    ),
-                    pose=_pose(position, orientation),
+                    time_from_start=duration_message(after),
+                    pose=pose_message(position, orientation),
                     speed=speed,
                     acceleration=acceleration,
                     curvature=curvature,
@@ -138,9 +161,9 @@ class ResultBag:
         stages = {} if tick.prediction is None else dict(tick.prediction.timings.stages_ms)
         navigation = tick.observation.navigation if tick.observation is not None else None
         t0_ns = tick.t0_ns
-        return _new(
+        return new(
             "alpamayo_ros/msg/InferenceStatus",
-            header=_header(at_ns if t0_ns is None else t0_ns, ""),
+            header=header_message(at_ns if t0_ns is None else t0_ns, ""),
             ok=ok,
             skip_reason="" if tick.skip is None else tick.skip.reason.value,
             detail="" if tick.skip is None else json.dumps(dict(tick.skip.numbers), default=str),
@@ -148,7 +171,7 @@ class ResultBag:
             engine=f"{self._engine.engine} on {self._engine.device}: {self._engine.model}",
             trained=self._engine.trained,
             stages=list(stages),
-            stage_ms=_array(stages.values(), "float32"),
+            stage_ms=array(stages.values(), "float32"),
             age_at_publication=(at_ns - t0_ns) * 1e-9 if ok and t0_ns is not None else NAN,
             effective_rate=NAN,  # what a rate would be live; a replay has none
             navigation_age=NAN,
@@ -161,47 +184,10 @@ class ResultBag:
             ticks_skipped=sum(self._skips.values()),
             ticks_dropped=0,
             skip_reasons=list(self._skips),
-            skip_counts=_array(self._skips.values(), "uint64"),
+            skip_counts=array(self._skips.values(), "uint64"),
             gpu_memory_bytes=0,
             epoch=0 if tick.observation is None else tick.observation.epoch,
         )
 
     def _send(self, name: str, message: Any, at_ns: int) -> None:
         self._bag.write(f"{OUTPUT}/{name}", message, at_ns)
-
-
-def _new(kind: str, **fields: Any) -> Any:
-    return ros_types().types[kind](**fields)
-
-
-def _array(values: Any, dtype: str) -> Any:
-    return np.array(list(values), dtype=dtype)
-
-
-def _time(ns: int) -> Any:
-    return _new("builtin_interfaces/msg/Time", sec=ns // SECOND_NS, nanosec=ns % SECOND_NS)
-
-
-def _header(ns: int, frame_id: str) -> Any:
-    return _new("std_msgs/msg/Header", stamp=_time(ns), frame_id=frame_id)
-
-
-def _pose(position: Array, orientation: Array) -> Any:
-    x, y, z = position.tolist()
-    qx, qy, qz, qw = orientation.tolist()
-    return _new(
-        "geometry_msgs/msg/Pose",
-        position=_new("geometry_msgs/msg/Point", x=x, y=y, z=z),
-        orientation=_new("geometry_msgs/msg/Quaternion", x=qx, y=qy, z=qz, w=qw),
-    )
-
-
-def _path(positions: Array, orientations: Array, t0_ns: int, frame_id: str) -> Any:
-    """[n, 3] and [n, 4], n up to 64, 0.1 s apart."""
-    poses = [
-        _new(
-            "geometry_msgs/msg/PoseStamped", header=_header(t0_ns + after, frame_id), pose=_pose(position, orientation)
-        )
-        for after, position, orientation in zip(TIMES_FROM_START_NS, positions, orientations, strict=False)
-    ]
-    return _new("nav_msgs/msg/Path", header=_header(t0_ns, frame_id), poses=poses)

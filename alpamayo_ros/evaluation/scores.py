@@ -37,18 +37,16 @@ def score(observation: Observation, prediction: Prediction, chosen: Chosen, futu
         "recorded_steps": future.steps,
         "manoeuvre": manoeuvre(speed, future.xyz, future.rotation) if complete else None,
         "min_ade": _min_ade(distance, prediction.num_samples),
-        "chosen": {
-            **_displacement(chosen.xyz, future),
-            **_direction(chosen, future, speed),
-            "first_point": float(_distances(chosen.xyz, future)[0]) if future.steps else None,
-            "progress": _progress(chosen.xyz, future),
-        },
+        "chosen": _errors(chosen.xyz, chosen.rotation, future, speed),
         "best": _best(distance),
         "agreement": _agreement(distance, chosen, future),
         "spread": metrics.mean_pairwise_distance(prediction.xyz, HORIZON),
         "comfort": asdict(felt),
         "within_bounds": {**within, "all": all(within.values())},
-        "baselines": {name: _displacement(baseline(observation), future) for name, baseline in BASELINES.items()},
+        "baselines": {
+            name: _errors(path.xyz, path.rotation, future, speed)
+            for name, path in ((name, baseline(observation)) for name, baseline in BASELINES.items())
+        },
     }
 
 
@@ -90,6 +88,16 @@ def _best(distance: Array) -> Figures:
     }
 
 
+def _errors(xyz: Array, rotation: Array, future: Future, speed: float) -> Figures:
+    """Of one path, which may be a baseline's: [64, 3] and [64, 3, 3] in ego."""
+    return {
+        **_displacement(xyz, future),
+        **_direction(xyz, rotation, future, speed),
+        "first_point": float(_distances(xyz, future)[0]) if future.steps else None,
+        "progress": _progress(xyz, future),
+    }
+
+
 def _displacement(xyz: Array, future: Future) -> Figures:
     distance = _distances(xyz, future)
     fde = by_horizon(metrics.fde, distance)
@@ -100,11 +108,11 @@ def _misses(fde: Mapping[str, float | None]) -> dict[str, bool | None]:
     return {name: None if error is None else error > metrics.MISS_DISTANCE for name, error in fde.items()}
 
 
-def _direction(chosen: Chosen, future: Future, speed: float) -> Figures:
+def _direction(xyz: Array, rotation: Array, future: Future, speed: float) -> Figures:
     """Signed errors at the horizons: along and across the driven direction in m, and of the heading in rad."""
     n = future.steps
-    along, across = metrics.longitudinal_lateral(chosen.xyz[:n], future.xyz, future.rotation)
-    heading = metrics.heading_error(chosen.rotation[:n], future.rotation)
+    along, across = metrics.longitudinal_lateral(xyz[:n], future.xyz, future.rotation)
+    heading = metrics.heading_error(rotation[:n], future.rotation)
     longitudinal, lateral = _at_horizons(along), _at_horizons(across)
     return {
         "longitudinal": longitudinal,

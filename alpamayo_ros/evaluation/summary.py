@@ -17,6 +17,10 @@ Records = Sequence[Mapping[str, Any]]
 # Figures whose mean is a bias, beside which their size matters.
 SIGNED = ("longitudinal", "lateral", "heading", "difference")
 RATES = ("miss", "miss_waymo", "chose_best", "within_bounds")
+PAIRED: Mapping[str, tuple[str, ...]] = {  # figures at horizons that a path and a baseline have
+    **{kind: (kind,) for kind in ("ade", "fde", "miss", "miss_waymo", "longitudinal", "lateral", "heading")},
+    "progress": ("progress", "difference"),
+}
 UNCOUNTED = ("recorded_steps", "manoeuvre")
 
 
@@ -45,24 +49,24 @@ def by_manoeuvre(records: Records) -> dict[str, Any]:
 
 
 def against_baselines(records: Records) -> dict[str, Any]:
-    """How much the model errs more than each baseline: the mean over ticks of the difference in m, with its interval.
+    """How much the model errs more than each baseline: the mean over ticks of the difference, with its interval.
 
-    Negative where the model is better. `ade` and `fde` are the chosen path's at each horizon; `min_ade` is that of the
-    first k samples against the baseline's ADE at 6.4 s.
+    Negative where the model is better. All but `min_ade` are of the chosen path: of signed figures
+    their sizes, of misses their shares. `min_ade` is that of the first k samples against the baseline's ADE at 6.4 s.
     """
-    found: dict[str, Any] = {}
     furthest = list(STEPS)[-1]
+    found: dict[str, Any] = {}
     for name in BASELINES:
+        other = ("baselines", name)
         found[name] = {
             kind: {
-                horizon: _difference(records, ("chosen", kind, horizon), ("baselines", name, kind, horizon))
-                for horizon in STEPS
+                horizon: _difference(records, ("chosen", *path, horizon), (*other, *path, horizon)) for horizon in STEPS
             }
-            for kind in ("ade", "fde")
+            for kind, path in PAIRED.items()
         }
+        found[name]["first_point"] = _difference(records, ("chosen", "first_point"), (*other, "first_point"))
         found[name]["min_ade"] = {
-            str(k): _difference(records, ("min_ade", str(k)), ("baselines", name, "ade", furthest))
-            for k in SAMPLE_COUNTS
+            str(k): _difference(records, ("min_ade", str(k)), (*other, "ade", furthest)) for k in SAMPLE_COUNTS
         }
     return found
 
@@ -106,7 +110,7 @@ def _difference(records: Records, model: Sequence[str], baseline: Sequence[str])
             continue
         own, other = look_up(record["metrics"], model), look_up(record["metrics"], baseline)
         if own is not None and other is not None:
-            differences.append(own - other)
+            differences.append(abs(own) - abs(other))
             stamps.append(record["t0_ns"])
     return mean_interval(differences, stamps)
 

@@ -13,6 +13,8 @@ from alpamayo_ros.evaluation.summary import look_up
 
 Report = Mapping[str, Any]
 
+TOO_BAD = 3  # a program's status when a limit is broken
+
 PATHS: dict[str, tuple[str, ...]] = {  # into a report, to the figure itself
     **{f"minADE{k}": ("metrics", "min_ade", str(k), "mean") for k in SAMPLE_COUNTS},
     **{f"ADE@{horizon}": ("metrics", "chosen", "ade", horizon, "mean") for horizon in STEPS},
@@ -21,6 +23,8 @@ PATHS: dict[str, tuple[str, ...]] = {  # into a report, to the figure itself
     **{f"missWaymo@{h}": ("metrics", "chosen", "miss_waymo", h, "rate") for h in STEPS if float(h) >= 3},
     "latency": ("timings_ms", "engine_total", "median"),
     "latencyP99": ("timings_ms", "engine_total", "p99"),
+    "age": ("timings_ms", "age_at_publication", "median"),  # of a live node alone
+    "ageP99": ("timings_ms", "age_at_publication", "p99"),
 }
 SKIPPED = "skipped"  # the share of ticks
 NAMES = (*PATHS, SKIPPED)

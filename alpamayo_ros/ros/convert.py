@@ -41,9 +41,14 @@ def pose_message(position: Array, orientation: Array) -> Pose:
 
 def path_message(points: TrajectoryPoints, t0_ns: int, frame_id: str) -> Path:
     """The points as a path: the header carries t0, pose i its own time t0 + (i+1) * 0.1 s."""
+    return timed_path(points.position, points.orientation, t0_ns, frame_id)
+
+
+def timed_path(positions: Array, orientations: Array, t0_ns: int, frame_id: str) -> Path:
+    """A path [n, 3] with its orientations [n, 4], n up to 64, pose i at t0 + (i+1) * 0.1 s."""
     poses = [
         PoseStamped(header=header_message(t0_ns + after, frame_id), pose=pose_message(position, orientation))
-        for after, position, orientation in zip(TIMES_FROM_START_NS, points.position, points.orientation, strict=True)
+        for after, position, orientation in zip(TIMES_FROM_START_NS, positions, orientations, strict=False)
     ]
     return Path(header=header_message(t0_ns, frame_id), poses=poses)
 

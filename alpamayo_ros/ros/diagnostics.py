@@ -65,6 +65,7 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         "dtype": info.dtype,
         "parameters": info.parameters,
         "trained": info.trained,
+        "checkpoint_hash": info.checkpoint_hash,
         "gpu_memory_bytes": report.gpu_memory_bytes,
         "busy_for_s": report.tick.busy_for,
         "restarts": report.engine_restarts,

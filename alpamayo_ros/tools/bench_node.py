@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,6 +32,7 @@ CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
 SETTLE = 5.0  # s of load before anything is counted
 NULL_START, ENGINE_START = 60.0, 420.0  # s that a node may take until it is active
 NODE = "/alpamayo"
+STAYS_UNCONFIGURED = "the node is unconfigured and does nothing"  # in its log
 
 RIG = {
     "/**": {
@@ -90,7 +91,7 @@ def bench_node(
         seconds: under load.
         parameters: of the node, as `-p NAME:=VALUE`.
         start: s that it may take until it is active.
-        log: where the node's output goes; None: nowhere.
+        log: where the node's output goes; None: a file that is gone afterwards.
         statuses: gets a JSON line per counted tick.
 
     Raises:
@@ -125,11 +126,11 @@ def bench_node(
             rig = Path(scratch) / "rig.yaml"
             rig.write_text(json.dumps(RIG))  # which is YAML
             command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
-            with running([*command, *parameters], log) as node:
-                said = f"see {log}" if log else "start the node by hand to see what it says"
-                spin_until(executor, node, lambda: observed.state == "active", start, f"to become active; {said}")
+            said = log or Path(scratch) / "node.log"
+            with running([*command, *parameters], said) as node:
+                spin_until(executor, lambda: is_active(observed, node, said), start, "become active", said)
                 with running(load):
-                    spin_until(executor, node, lambda: observed.last_t0 > 0, 30, f"for its first path; {said}")
+                    spin_until(executor, lambda: observed.last_t0 > 0, 30, "publish its first path", said)
                     spin_for(executor, SETTLE, "settling")
                     process, counting, before = psutil.Process(node.pid), True, cpu_seconds(node.pid)
                     started = time.monotonic()
@@ -237,18 +238,32 @@ def running(command: Sequence[str], log: Path | None = None) -> Iterator[subproc
             process.wait()
 
 
-def spin_until(executor: Any, node: subprocess.Popen[bytes], condition: Any, timeout: float, what: str) -> None:
+def is_active(observed: Observed, node: subprocess.Popen[bytes], log: Path) -> bool:
+    """Whether the node has begun.
+
+    Raises:
+        EngineError: it has ended, or stays unconfigured.
+    """
+    if node.poll() is not None or STAYS_UNCONFIGURED in log.read_text(errors="replace"):
+        raise EngineError(f"the node can't start:\n{last_lines(log)}")
+    return observed.state == "active"
+
+
+def last_lines(log: Path) -> str:
+    """The end of the node's output."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+
+
+def spin_until(executor: Any, condition: Callable[[], bool], timeout: float, what: str, log: Path) -> None:
     """Serve the listener until something holds.
 
     Raises:
-        EngineError: it took too long, or the node has ended.
+        EngineError: it took too long.
     """
     deadline = time.monotonic() + timeout
     while not condition():
-        if node.poll() is not None:
-            raise EngineError(f"the node ended with status {node.returncode} while it was waited {what}")
         if time.monotonic() > deadline:
-            raise EngineError(f"waited {timeout:g} s for the node {what}")
+            raise EngineError(f"waited {timeout:g} s for the node to {what}; it said:\n{last_lines(log)}")
         executor.spin_once(timeout_sec=0.1)
 
 

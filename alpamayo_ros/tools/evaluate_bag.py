@@ -20,25 +20,26 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
+from alpamayo_ros.evaluation.bag_tasks import run_all, tasks
+from alpamayo_ros.evaluation.bag_tasks_on_ray import run_all_on_ray
 from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.many_bags import (
     DONE,
     SUMMARY,
+    SUMMARY_PAGE,
     UNFINISHED,
     check_many,
-    run_all,
     summarise_all,
-    tasks,
     write_summary,
 )
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evaluation, unfinished
+from alpamayo_ros.evaluation.pose_source import OdometryPoses, PoseSource
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
-from alpamayo_ros.evaluation.thresholds import NAMES, Limit, broken, figure, parse_limit
-from alpamayo_ros.tools.command import guarded, run_command
-
-TOO_BAD = 3  # status when a limit of --fail-above is broken
+from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
+from alpamayo_ros.evaluation.transform_poses import DEFAULT_WINDOW, LONGEST_SPAN, TransformFrames, TransformPoses
+from alpamayo_ros.tools.command import guarded, number_within, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -64,6 +65,12 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--jobs", type=int, metavar="N", help="of several bags, how many at a time (default: one per CPU core; CUDA: 1)"
     )
+    add(
+        "--ray",
+        metavar="ADDRESS",
+        help="run the bags on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local to start one here; its "
+        "machines need this package, and the same folders",
+    )
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     add("--stride", type=float, default=0.5, metavar="SECONDS", help="between ticks, at least 0.1 (default 0.5)")
     add("--samples", type=int, metavar="K", help="trajectories per tick (default: as in the config)")
@@ -72,6 +79,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--reasoning", choices=("shared", "independent", "off", "given"), help="default: as in the config")
     add("--seed", type=int, help="default: as in the config")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
+    add("--pose-source", choices=("odometry", "tf"), default="odometry", help="tf: for drives without odometry")
+    add("--tf-parent", default="", metavar="FRAME", help="with --pose-source tf (default: odom, or map without odom)")
+    add("--tf-child", default="", metavar="FRAME", help="with --pose-source tf (default: odometry.base_frame)")
+    add(
+        "--tf-window",
+        type=number_within(LONGEST_SPAN),
+        default=DEFAULT_WINDOW,
+        metavar="SECONDS",
+        help=f"with --pose-source tf: the velocity is the mean over this time (default {DEFAULT_WINDOW})",
+    )
     add(
         *("-p", "--parameter"),
         action="append",
@@ -99,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     options = build_parser().parse_args(given)
-    several = len(options.bag) > 1
+    several = len(options.bag) > 1 or options.ray is not None
     work = partial(_evaluate_many, options, given) if several else partial(_evaluate, options)
     return guarded(work, interrupted=lambda: _interrupted(options.out if several else unfinished(options.out)))
 
@@ -114,7 +131,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     settings = load_rig(options.config, _changes(options))
     check_output(options.out, overwrite=options.overwrite)
     with BagReader(options.bag[0]) as bag:
-        inputs = BagInputs(bag, settings)
+        inputs = BagInputs(bag, settings, _pose_source(options, settings))
         engine = _engine(settings)
         try:
             job = Job(bag, inputs, settings, engine, ideal=options.ideal, show_progress=True)
@@ -127,15 +144,22 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _evaluate_many(options: argparse.Namespace, given: list[str]) -> int:
     """Several bags, each in a process of its own, with a summary of all."""
+    if options.jobs is not None and options.jobs < 1:
+        raise ConfigurationError(f"--jobs is {options.jobs}: it must be at least 1")
     limits = [parse_limit(text) for text in options.fail_above]
     settings = load_rig(options.config, _changes(options))
-    passed_on = _without(given, [str(bag) for bag in options.bag], ("--out", "--jobs", "--fail-above"))
+    passed_on = _without(given, [str(bag) for bag in options.bag], ("--out", "--jobs", "--fail-above", "--ray"))
     wanted = tasks(options.bag, options.out, passed_on)
     run = {"bags": [str(bag.resolve()) for bag in options.bag], "arguments": passed_on}
     goes_on = check_many(options.out, run, overwrite=options.overwrite)
     write_summary(options.out, UNFINISHED, run, {})
     finished = {task.name for task in wanted if goes_on and is_evaluation(task.out)}
-    results = run_all([task for task in wanted if task.name not in finished], _jobs(options.jobs, settings))
+    left = [task for task in wanted if task.name not in finished]
+    if options.ray is None:
+        results = run_all(left, options.jobs or _jobs(settings))
+    else:
+        gpu = settings.engine.kind != "null" and settings.engine.device != "cpu"
+        results = run_all_on_ray(left, options.ray, options.jobs, gpu=gpu)
     failed = [result for result in results if result.error]
     done = [task for task in wanted if task.name not in {result.task.name for result in failed}]
     summary = summarise_all(done)
@@ -158,11 +182,8 @@ def _without(given: list[str], bags: list[str], names: tuple[str, ...]) -> list[
     return left
 
 
-def _jobs(asked: int | None, settings: Settings) -> int:
-    if asked is not None:
-        if asked < 1:
-            raise ConfigurationError(f"--jobs is {asked}: it must be at least 1")
-        return asked
+def _jobs(settings: Settings) -> int:
+    """How many at a time, when nobody says."""
     if settings.engine.kind == "null":
         return os.cpu_count() or 1
     from alpamayo_ros.engine.device import resolve_device
@@ -182,7 +203,7 @@ def _show_many(summary: Mapping[str, Any], failures: Mapping[str, str], out: Pat
     print(f"\nall of them:\n{table(summary)}\n")
     for note in summary["notes"]:
         print(note)
-    print(f"\nsummary:    {out / SUMMARY}")
+    print(f"\npage:       {out / SUMMARY_PAGE}\nsummary:    {out / SUMMARY}")
 
 
 def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool = False) -> int:
@@ -192,6 +213,17 @@ def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool 
     if failed or not report["ticks"]["ok"]:
         return 1
     return TOO_BAD if too_bad else 0
+
+
+def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
+    frames = TransformFrames(options.tf_parent, options.tf_child, options.tf_window)
+    if options.pose_source == "tf":
+        if options.odometry_topic is not None:
+            raise ConfigurationError(f"--odometry-topic {options.odometry_topic}: --pose-source tf takes none")
+        return TransformPoses(frames, settings.odometry)
+    if frames != TransformFrames():
+        raise ConfigurationError("--tf-parent, --tf-child and --tf-window are for --pose-source tf")
+    return OdometryPoses(settings.odometry)
 
 
 def _engine(settings: Settings) -> Engine:

@@ -1,33 +1,29 @@
 """Scores a running node: each path when the vehicle has driven what it predicted, beside latency and dropped ticks.
 
 Run it beside the node, on a vehicle or while a bag is played; Ctrl-C, --duration or silence ends it and writes the
-results, a folder with report.json and ticks.jsonl. Scores are those of evaluate_bag.
+results, a folder with report.html, report.json and ticks.jsonl. Scores are those of evaluate_bag. What was driven is
+published as NODE/evaluation/driven_path when a path is scored.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.types import AlpamayoError
-from alpamayo_ros.evaluation.evaluate import TICKS
 from alpamayo_ros.evaluation.live import LiveEvaluation
-from alpamayo_ros.evaluation.output_folder import REPORT, check_output, output_folder
-from alpamayo_ros.evaluation.report import OPEN_LOOP, RANDOM_WEIGHTS, Record, skip_table, table, versions
-from alpamayo_ros.evaluation.rig import load_rig, resolve_topic
-from alpamayo_ros.evaluation.scores import finite
+from alpamayo_ros.evaluation.live_report import LiveReport
+from alpamayo_ros.evaluation.output_folder import PAGE, REPORT, check_output
+from alpamayo_ros.evaluation.report import skip_table, table
+from alpamayo_ros.evaluation.rig import load_rig
+from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, broken, parse_limit
 from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import run_command
-
-DEPTH = 1000  # of subscriptions: nothing may be lost while a path is scored
-POLL = 0.05  # s
-FORMAT = "alpamayo_ros live evaluation 1"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,6 +39,20 @@ def build_parser() -> argparse.ArgumentParser:
     add("--node", default="/alpamayo", help="the node's full name (default /alpamayo)")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
     add("--duration", type=float, metavar="SECONDS", help="end after so long (default: at Ctrl-C)")
+    add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
+    add(
+        "--no-pictures",
+        dest="pictures",
+        action="store_false",
+        help="don't listen to the anchor camera for its pictures",
+    )
+    add(
+        "--fail-above",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"end with status {TOO_BAD} when a figure is above it; NAME is one of {', '.join(NAMES)}; may be repeated",
+    )
     add("--silence", type=float, metavar="SECONDS", help="end when no odometry has come for so long, after some had")
     return parser
 
@@ -51,9 +61,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        0 when some path was scored, 1 otherwise.
+        0 when some path was scored, 3 when a figure is above a limit of --fail-above, 1 otherwise.
     """
-    options = build_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    of_ros = given.index("--ros-args") if "--ros-args" in given else len(given)  # a launch file adds them
+    options = build_parser().parse_args(given[:of_ros], argparse.Namespace(ros_arguments=given[of_ros:]))
     stop = stop_on_signals()
     try:
         return evaluate(options, stop)
@@ -66,101 +78,48 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def evaluate(options: argparse.Namespace, stop: threading.Event, context: Any = None) -> int:
-    """Listen until `stop` is set, or as the options say, and write the results."""
+    """Listen until `stop` is set, or as the options say, and write the results.
+
+    Args:
+        options: of the command line.
+        stop: ends it.
+        context: of rclpy; None makes one for the time.
+
+    Returns:
+        As `main`.
+    """
+    from alpamayo_ros.tools.live_listener import LiveListener
+
+    limits = [parse_limit(text) for text in options.fail_above]
     changes = {} if options.odometry_topic is None else {"odometry.topic": options.odometry_topic}
     settings = load_rig(options.config, changes)
-    check_output(options.out, overwrite=False)
-    live, records = LiveEvaluation(settings), list[Record]()
-    last_status = _listen(options, live, records, resolve_topic(settings.odometry.topic), stop, context)
-    records += live.finish()
-    trained = bool(getattr(last_status, "trained", False))
-    report = {
-        "format": FORMAT,
-        "notes": [OPEN_LOOP] if trained else [OPEN_LOOP, RANDOM_WEIGHTS],
-        "trained": trained,
-        **live.summary(records),
-        "engine": getattr(last_status, "engine", ""),
-        "settings": settings.flat(),
-        "versions": versions(),
-    }
-    with output_folder(options.out, overwrite=False) as folder:
-        lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        (folder / TICKS).write_text(lines, encoding="utf-8")
-        (folder / REPORT).write_text(json.dumps(finite(report), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    _show(report, options.out)
-    return 0 if report["ticks"]["ok"] else 1
+    check_output(options.out, overwrite=options.overwrite)
+    live, report = LiveEvaluation(settings), LiveReport(settings, options.node)
+    with nullcontext(context) if context is not None else _own_context(options.ros_arguments) as used:
+        listener = LiveListener(options, settings, live, report, used)
+        try:
+            listener.listen(stop)
+        finally:
+            listener.close()
+    found = report.write(options.out, live, listener.heard, overwrite=options.overwrite)
+    _show(found, options.out)
+    wrong = broken(found, limits)
+    for text in wrong:
+        print(f"failed: {text}", file=sys.stderr)
+    return TOO_BAD if wrong else 0 if found["ticks"]["ok"] else 1
 
 
-def _listen(
-    options: argparse.Namespace,
-    live: LiveEvaluation,
-    records: list[Record],
-    odometry_topic: str,
-    stop: threading.Event,
-    context: Any,
-) -> Any:
-    """Take messages until the end; returns the last status."""
+@contextmanager
+def _own_context(arguments: list[str]) -> Iterator[Any]:
     import rclpy
-    from nav_msgs.msg import Odometry
-    from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
     from rclpy.signals import SignalHandlerOptions
 
-    from alpamayo_ros.msg import InferenceStatus, Trajectory, TrajectoryCandidates
-
-    own_context = context is None
-    if own_context:
-        context = rclpy.Context()
-        rclpy.init(context=context, signal_handler_options=SignalHandlerOptions.NO)
-    listener = rclpy.create_node("alpamayo_evaluation", context=context)
-    executor = rclpy.executors.SingleThreadedExecutor(context=context)
-    executor.add_node(listener)
-    heard, last = time.monotonic(), {"status": None, "odometry": None}
-
-    def on_odometry(message: Any) -> None:
-        nonlocal heard
-        heard, last["odometry"] = time.monotonic(), message
-        live.add_odometry(message)
-
-    def on_status(message: Any) -> None:
-        last["status"] = message
-        live.add_status(message)
-
-    output = f"{options.node.rstrip('/')}/output"
-    reliable = QoSProfile(depth=DEPTH)
-    for kind, topic, take in (
-        (Trajectory, "trajectory", live.add_trajectory),
-        (TrajectoryCandidates, "candidates", live.add_candidates),
-        (InferenceStatus, "status", on_status),
-    ):
-        listener.create_subscription(kind, f"{output}/{topic}", take, reliable)
-    sensor = QoSProfile(depth=DEPTH, reliability=ReliabilityPolicy.BEST_EFFORT)
-    listener.create_subscription(Odometry, odometry_topic, on_odometry, sensor)
+    context = rclpy.Context()
+    rclpy.init(args=arguments, context=context, signal_handler_options=SignalHandlerOptions.NO)
     try:
-        from tf2_msgs.msg import TFMessage
-
-        latched = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        listener.create_subscription(TFMessage, "/tf_static", live.add_static, latched)
-    except ImportError:
-        pass  # not everywhere: odometry.child_to_base then says where base_link is
-    started = shown = time.monotonic()
-    try:
-        while not stop.is_set():
-            executor.spin_once(timeout_sec=POLL)
-            records.extend(live.due())
-            now = time.monotonic()
-            if options.duration is not None and now - started >= options.duration:
-                break
-            if options.silence is not None and last["odometry"] is not None and now - heard >= options.silence:
-                break
-            if now - shown >= 5:
-                shown = now
-                print(f"{len(records)} paths scored after {now - started:.0f} s", file=sys.stderr)
+        yield context
     finally:
-        executor.shutdown()
-        listener.destroy_node()
-        if own_context:
-            rclpy.shutdown(context=context)
-    return last["status"]
+        rclpy.shutdown(context=context)
 
 
 def _show(report: Mapping[str, Any], out: Path) -> None:
@@ -173,9 +132,12 @@ def _show(report: Mapping[str, Any], out: Path) -> None:
         age = live["age_at_publication_s"]
         print(f"\n{table(report)}")
         print(f"age at publication: median {age['median'] * 1e3:.0f} ms, 99 % within {age['p99'] * 1e3:.0f} ms")
+        rate = live["effective_rate_hz"]
+        print(f"effective rate: median {rate['median']:.2f} Hz" if rate["n"] else "effective rate: not known")
     for note in report["notes"]:
         print(note)
-    print(f"report:     {out / REPORT}")
+    for name, file in (("page", PAGE), ("report", REPORT)):
+        print(f"{name + ':':<12}{out / file}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def errors(folder: Path, motion, baseline) -> np.ndarray:  # type: ignore[no-unt
         observations = [tick.observation for tick in Replay(inputs, settings, NullEngine()) if tick.observation]
         futures = [truth.future(each.t0_ns) for each in observations]
     complete = [
-        metrics.distances(baseline(each), future.xyz)
+        metrics.distances(baseline(each).xyz, future.xyz)
         for each, future in zip(observations, futures, strict=True)
         if future.steps == HORIZON
     ]
@@ -82,6 +82,21 @@ def test_braking_is_carried_on_to_a_stop_and_not_beyond(tmp_path: Path) -> None:
     found = errors(tmp_path, braking(6.0, 2.0), constant_turn_rate_and_acceleration)
     # the drive ends after 12 s: the last ticks with a full future are at 4.5 to 5.5 s, in the middle of the braking
     assert found[-1].max() < 0.05
+
+
+def test_headings_are_those_of_the_motion(tmp_path: Path) -> None:
+    settings = rig()
+    with BagReader(write_bag(tmp_path / "bag", record(circle(10.0, 50.0), 3))) as reader:
+        observations = [t.observation for t in Replay(BagInputs(reader, settings), settings, NullEngine())]
+    observation = next(each for each in observations if each is not None)
+    turned = 10.0 * np.arange(1, HORIZON + 1) * 0.1 / 50.0
+    for baseline, expected in (
+        (stop, 0 * turned),
+        (constant_velocity, 0 * turned),
+        (constant_turn_rate_and_acceleration, turned),
+        (history_repeated, turned),
+    ):
+        assert metrics.yaw(baseline(observation).rotation) == pytest.approx(expected, abs=5e-3), baseline.__name__
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -1,11 +1,9 @@
 """The page holds everything itself, shows what the report says, and looks right in a browser where there is one."""
 
-import base64
 import json
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from drives import JPEG, circle, record, rig, straight, write_bag
+from pages import Page
 
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.bag import BagReader
@@ -21,51 +20,7 @@ from alpamayo_ros.evaluation.evaluate import Job, evaluate
 from alpamayo_ros.evaluation.html_report import ShownTick, write_html
 from alpamayo_ros.evaluation.inputs import BagInputs
 
-VOID = {"meta", "img", "br", "link", "hr", "input"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Page(HTMLParser):
-    """Elements must be closed in order; collects text, addresses and pictures."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.images: list[bytes] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        named = dict(attributes)
-        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "srcset", "action")]
-        if tag == "img":
-            assert named["alt"]
-            self.images.append(base64.b64decode((named["src"] or "").split(",")[1], validate=True))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-        if self.open and self.open[-1] in ("td", "th"):
-            self.rows[-1][-1] += data
-
-    def row(self, name: str) -> list[str]:
-        (found,) = [row for row in self.rows if row and row[0] == name]
-        return [cell.strip() for cell in found[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +78,31 @@ def test_the_table_has_the_reports_figures(page: Page, report: dict[str, Any]) -
     metrics = report["metrics"]
     for name, figures in {"chosen path": metrics["chosen"], "stop": metrics["baselines"]["stop"]}.items():
         means = [f"{figures['ade'][horizon]['mean']:.2f}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
-        assert page.row(name)[:5] == means
+        errors, final, missed = page.rows_of(name)[:3]
+        assert errors[:5] == means
+        assert final == [f"{figures['fde'][horizon]['mean']:.2f}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
+        assert missed == [f"{figures['miss'][horizon]['rate']:.0%}" for horizon in ("1.0", "2.0", "3.0", "5.0", "6.4")]
     difference = report["against_baselines"]["stop"]["ade"]["6.4"]
     assert difference["blocks"] >= 5
     expected = f"{difference['mean']:.2f} [{difference['low']:.2f}, {difference['high']:.2f}]"
-    assert page.row("stop")[-1].replace("\N{MINUS SIGN}", "-") == expected
+    assert page.rows_of("stop")[0][-1].replace("\N{MINUS SIGN}", "-") == expected
+
+
+def test_every_figure_stands_beside_each_baseline_with_its_interval(page: Page, report: dict[str, Any]) -> None:
+    against = report["against_baselines"]
+    shown = {
+        "ADE at 2.0 s, m": [each["ade"]["2.0"] for each in against.values()],
+        "FDE at 6.4 s, m": [each["fde"]["6.4"] for each in against.values()],
+        "lateral at 5.0 s, m": [each["lateral"]["5.0"] for each in against.values()],
+        "minADE, k = 6, m": [each["min_ade"]["6"] for each in against.values()],
+        "missed by Waymo's thresholds at 3.0 s": [each["miss_waymo"]["3.0"] for each in against.values()],
+    }
+    for name, expected in shown.items():
+        row = page.row(name)
+        assert row[-1] == str(expected[0]["n"])
+        for cell, difference in zip(row, expected, strict=False):
+            figures = [float(text) for text in re.findall(r"[-\d.]+", cell.replace("\N{MINUS SIGN}", "-"))]
+            assert figures == pytest.approx([difference[key] for key in ("mean", "low", "high")], abs=0.006)
 
 
 def test_it_tells_how_to_repeat_the_run(page: Page, report: dict[str, Any]) -> None:

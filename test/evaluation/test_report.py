@@ -71,6 +71,11 @@ def test_the_model_is_set_against_each_baseline_tick_by_tick() -> None:
     assert found["stop"]["fde"]["2.0"]["n"] == 3
     assert found["stop"]["fde"]["2.0"]["mean"] == pytest.approx(8 / 3 - (18 + 14 + 20) / 3)
     assert found["stop"]["min_ade"]["1"]["mean"] == pytest.approx(6.5 - 8 * 3.25)
+    assert found["stop"]["longitudinal"]["1.0"]["mean"] == pytest.approx((1 + 3 + 0) / 3 - (9 + 7 + 10) / 3)
+    assert found["stop"]["progress"]["1.0"]["mean"] == pytest.approx((1 + 3 + 0) / 3 - (9 + 7 + 10) / 3)
+    assert found["stop"]["miss"]["1.0"]["mean"] == pytest.approx(1 / 3 - 1)  # a share: 3 m off against all
+    assert found["stop"]["heading"]["5.0"]["mean"] == 0.0
+    assert found["stop"]["first_point"]["mean"] == pytest.approx((0.1 + 0.3 + 0) / 3 - (0.9 + 0.7 + 1) / 3)
 
 
 def test_kinds_of_driving_have_their_own_figures() -> None:
@@ -116,8 +121,6 @@ def test_the_table_shows_the_model_beside_the_baselines() -> None:
 
 
 def test_untrained_weights_are_called_meaningless_and_open_loop_is_named() -> None:
-    from dataclasses import replace
-
-    assert notes(replace(INFO, engine="transformers", trained=False)) == [OPEN_LOOP, RANDOM_WEIGHTS]
-    assert notes(replace(INFO, engine="transformers", trained=True)) == [OPEN_LOOP]
-    assert "null engine" in notes(INFO)[1]
+    assert notes("transformers", trained=False) == [OPEN_LOOP, RANDOM_WEIGHTS]
+    assert notes("transformers", trained=True) == [OPEN_LOOP]
+    assert "null engine" in notes(INFO.engine, trained=INFO.trained)[1]

@@ -123,3 +123,74 @@ def test_a_skipped_tick_has_a_status_that_says_why(tmp_path: Path) -> None:
     last = found["status"][-1][1]
     assert last.ticks_published + last.ticks_skipped == len(ticks)
     assert sum(last.skip_counts) == last.ticks_skipped
+
+
+def test_markers_are_those_of_the_node(tmp_path: Path) -> None:
+    ticks, found = results(tmp_path, rig(sampling__num_samples=3, output__empty_after_skips=2))
+    good = [tick for tick in ticks if tick.skip is None]
+    drawn = [message for _, message in found["markers"] if len(message.markers) > 1]
+    assert [stamp(message.markers[0]) for message in drawn] == [tick.t0_ns for tick in good]
+    for message, (_, path) in zip(drawn, found["path"], strict=True):
+        gone, line, ribbon, *fan, text = message.markers
+        assert (gone.ns, gone.action, line.ns, ribbon.ns, text.ns) == ("skip", 2, "path", "ribbon", "reasoning")
+        assert [(each.ns, each.id) for each in fan] == [("candidates", 0), ("candidates", 1), ("candidates", 2)]
+        assert np.array([[p.x, p.y, p.z] for p in line.points]) == pytest.approx(xyz(path))
+        assert line.header.frame_id == "odom"
+        assert text.text == "Keep the speed."
+    told = [message.markers[0] for _, message in found["markers"] if len(message.markers) == 1]
+    assert [marker.text for marker in told]
+    assert all(marker.text.startswith("no path: ") and marker.color.r > 0.9 > marker.color.g for marker in told)
+
+
+@pytest.fixture
+def played_beside(tmp_path: Path) -> tuple[list[Tick], Path, Path]:
+    """The ticks of a drive, its bag and the result bag."""
+    settings, drive = rig(), write_bag(tmp_path / "drive", record(circle(10.0, 30.0), 4))
+    with BagReader(drive) as reader:
+        ticks = list(Replay(BagInputs(reader, settings), settings, NullEngine(delay=0.005)))
+    with ResultBag(tmp_path / "results", settings, INFO) as bag:
+        for tick in ticks:
+            bag.write(tick)
+    return ticks, drive, tmp_path / "results"
+
+
+def test_a_reader_that_knows_no_ros_finds_definitions_and_times(played_beside: tuple[list[Tick], Path, Path]) -> None:
+    reader = pytest.importorskip("mcap.reader", reason="the mcap library is not installed: make setup")
+    ticks, drive, results_bag = played_beside
+    (file,) = results_bag.glob("*.mcap")
+    expected = {tick.now_ns + round(tick.engine_ms * 1e6) for tick in ticks}
+    times, definitions = [], {}
+    with file.open("rb") as stream:
+        for schema, channel, message in reader.make_reader(stream).iter_messages():
+            assert (channel.message_encoding, schema.encoding) == ("cdr", "ros2msg")
+            definitions[schema.name] = schema.data.decode()
+            times.append(message.log_time)
+    assert set(times) == expected
+    assert times == sorted(times)
+    # each holds those that it is made of
+    assert "MSG: alpamayo_ros/TrajectoryPoint" in definitions["alpamayo_ros/msg/Trajectory"]
+    assert "MSG: alpamayo_ros/Trajectory\n" in definitions["alpamayo_ros/msg/TrajectoryCandidates"]
+    assert "MSG: geometry_msgs/Quaternion" in definitions["nav_msgs/msg/Path"]
+    assert "MSG: std_msgs/ColorRGBA" in definitions["visualization_msgs/msg/MarkerArray"]
+    with BagReader(drive) as original:
+        assert original.start_ns < min(times)
+        assert max(times) < original.end_ns + 1_000_000_000
+
+
+def test_rosbags_reads_it_by_its_own_definitions_alone(played_beside: tuple[list[Tick], Path, Path]) -> None:
+    from rosbags.highlevel import AnyReader
+
+    ticks, _, results_bag = played_beside
+    good = {tick.t0_ns: tick for tick in ticks if tick.skip is None}
+    with AnyReader([results_bag]) as reader:
+        kinds = {connection.topic: connection.msgtype for connection in reader.connections}
+        assert kinds[f"{OUTPUT}/status"] == "alpamayo_ros/msg/InferenceStatus"
+        seen = set()
+        for connection, at_ns, data in reader.messages():
+            message = reader.deserialize(data, connection.msgtype)
+            if connection.topic == f"{OUTPUT}/trajectory":
+                t0_ns = stamp(message)
+                seen.add(t0_ns)
+                assert at_ns == good[t0_ns].now_ns + round(good[t0_ns].engine_ms * 1e6)
+                assert len(message.points) == HORIZON
+    assert seen == set(good)

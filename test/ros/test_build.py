@@ -75,7 +75,8 @@ def test_colcon_builds_and_installs_messages_python_launch_and_configuration(mod
     assert run.returncode == 0, run.stderr
     assert all(Path(line).is_relative_to(install) for line in run.stdout.split()), run.stdout
 
-    assert os.access(install / "lib" / "alpamayo_ros" / "alpamayo_node", os.X_OK)
+    for executable in ("alpamayo_node", "evaluate_live"):
+        assert os.access(install / "lib" / "alpamayo_ros" / executable, os.X_OK)
     share = install / "share" / "alpamayo_ros"
     assert (share / "launch" / "alpamayo.launch.py").exists()
     assert {file.name for file in (share / "config").iterdir()} >= {

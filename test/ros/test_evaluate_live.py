@@ -6,7 +6,9 @@ import threading
 import pytest
 import yaml
 from live import FRONT, wait_until
+from nav_msgs.msg import Path
 
+from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.tools.evaluate_live import build_parser, evaluate, main
 
 
@@ -21,6 +23,8 @@ def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
     live.node(selection="first")
     driver = live.driver(speed=10.0)
     options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out")])
+    driven = []
+    driver.create_subscription(Path, "/alpamayo/evaluation/driven_path", driven.append, 100)
     stop, codes = threading.Event(), []
     listening = threading.Thread(target=lambda: codes.append(evaluate(options, stop, live.context)))
     listening.start()
@@ -44,6 +48,22 @@ def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
     assert report["live"]["age_at_publication_s"]["n"] >= len(scored)
     assert report["live"]["ticks_published"] >= len(scored) - 1
     assert report["timings_ms"]["predict"]["n"] == len(scored)
+    assert report["engine"]["engine"] == "null"
+    assert report["settings"]["selection"] == "first"  # the node's, not the file's
+    assert report["bag"]["topics"]["/odometry"]["messages"] > 64
+    assert report["bag"]["duration_s"] < 60
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "age at publication" in page
+    assert page.count("data:image/jpeg") == min(10, len(scored))
+    whole = [tick for tick in scored if tick["metrics"]["recorded_steps"] == 64]
+    shown = {stamp_ns(path.header.stamp): path for path in driven}
+    assert set() < set(shown) <= {tick["t0_ns"] for tick in whole}
+    for path in driven:
+        assert path.header.frame_id == "odom"
+        ahead = [stamp_ns(pose.header.stamp) - stamp_ns(path.header.stamp) for pose in path.poses]
+        assert ahead == [100_000_000 * (step + 1) for step in range(64)]
+        xs = [pose.pose.position.x for pose in path.poses]
+        assert xs == pytest.approx([driver.x(stamp_ns(pose.header.stamp)) for pose in path.poses], abs=1e-3)
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path, rig, capsys):

@@ -14,13 +14,15 @@ from alpamayo_ros.ros.outputs import TOPICS
 
 CONFIG = Path(__file__).parents[2] / "config"
 OUTPUTS = {f"/alpamayo/output/{name}" for name in (*TOPICS, "status", "overlay/compressed")} | {DRIVEN}
-INPUTS = {"/odometry", "/camera/front_wide/image/compressed", "/camera/front_wide/camera_info", "/diagnostics"}
+CAMERAS = ("cross_left", "front_wide", "cross_right", "front_tele")
+IMAGES = {f"/camera/{name}/image/compressed" for name in CAMERAS}
+INPUTS = {"/odometry", *IMAGES, "/camera/front_wide/camera_info", "/diagnostics"}
 DISPLAYS = {
     "/alpamayo/output/markers": "rviz_default_plugins/MarkerArray",
     "/alpamayo/output/path": "rviz_default_plugins/Path",
     DRIVEN: "rviz_default_plugins/Path",
     "/alpamayo/output/overlay/compressed": "rviz_default_plugins/Image",
-    "/camera/front_wide/image/compressed": "rviz_default_plugins/Image",
+    **dict.fromkeys(IMAGES, "rviz_default_plugins/Image"),
     "/odometry": "rviz_default_plugins/Odometry",
 }
 
@@ -30,7 +32,7 @@ def test_rviz_shows_each_topic_with_the_display_of_its_type() -> None:
     shown = {each["Topic"]["Value"]: each for each in manager["Displays"] if "Topic" in each}
     assert {topic: display["Class"] for topic, display in shown.items()} == DISPLAYS
     # what is sent best effort is never heard by a reliable subscription
-    for topic in ("/alpamayo/output/overlay/compressed", "/camera/front_wide/image/compressed", "/odometry"):
+    for topic in ("/alpamayo/output/overlay/compressed", *IMAGES, "/odometry"):
         assert shown[topic]["Topic"]["Reliability Policy"] == "Best Effort"
     assert all(display["Topic"]["Durability Policy"] == "Volatile" for display in shown.values())
     namespaces = shown["/alpamayo/output/markers"]["Namespaces"]

@@ -5,10 +5,11 @@ import pytest
 from scenes import observation
 from visualization_msgs.msg import Marker
 
+from alpamayo_ros.core.tick_shapes import speed_colors
 from alpamayo_ros.core.trajectory_points import trajectory_points
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros.markers import marker_array, skip_marker, speed_colors
+from alpamayo_ros.ros.markers import marker_array, skip_marker
 
 SCENE = observation(speed=10.0)  # in odom at (100, 50), looking along y
 
@@ -35,13 +36,14 @@ def test_the_path_is_a_line_with_a_colour_for_each_speed():
 
 
 def test_colours_go_from_red_at_standstill_to_blue_when_fast():
-    stands, walks, drives, races = speed_colors(np.array([0.0, 2.0, 15.0, 30.0]), 0.5)
-    assert stands.r > 0.8 > stands.g + stands.b
-    assert walks.g > stands.g
-    assert drives.g > drives.b
-    assert races.b > races.r
-    assert races.a == 0.5
-    assert speed_colors(np.array([-3.0]), 1.0)[0].r == speed_colors(np.array([0.0]), 1.0)[0].r
+    stands, walks, drives, races = speed_colors(np.array([0.0, 2.0, 15.0, 30.0]), 0.5).tolist()
+    red, green, blue, alpha = range(4)
+    assert stands[red] > 0.8 > stands[green] + stands[blue]
+    assert walks[green] > stands[green]
+    assert drives[green] > drives[blue]
+    assert races[blue] > races[red]
+    assert races[alpha] == 0.5
+    assert speed_colors(np.array([-3.0]), 1.0)[0, red] == speed_colors(np.array([0.0]), 1.0)[0, red]
 
 
 def test_the_ribbon_is_as_wide_as_the_vehicle_and_has_two_triangles_a_step():
@@ -57,8 +59,8 @@ def test_samples_fade_with_their_distance_from_the_chosen_one():
     fan = named(markers()[0], "candidates")
     alpha = [marker.color.a for marker in fan]
     assert [marker.id for marker in fan] == [0, 1, 2, 3, 4]
-    assert alpha[0] == pytest.approx(0.6)
-    assert alpha[0] > alpha[1] > alpha[3] >= 0.08  # 1 and 2 curve by 0.005 1/m, 3 and 4 by 0.01
+    assert alpha[0] == pytest.approx(0.7)
+    assert alpha[0] > alpha[1] > alpha[3] >= 0.25  # 1 and 2 curve by 0.005 1/m, 3 and 4 by 0.01
     assert alpha[1] == pytest.approx(alpha[2], rel=1e-3)
 
 

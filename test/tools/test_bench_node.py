@@ -6,7 +6,9 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from alpamayo_ros.tools.bench_node import Observed, status_line
+import pytest
+
+from alpamayo_ros.tools.bench_node import Observed, main, status_line
 
 
 def status(t0: float, *, ok: bool = True, dropped: int = 0) -> Any:
@@ -48,3 +50,9 @@ def test_a_status_is_a_line_of_json() -> None:
     assert line["t0_s"] == 12.3
     assert line["stages_ms"] == {"assemble": 0.5, "predict": 30.0, "publish": 2.0}
     assert line["age_ms"] == 50.0
+
+
+def test_a_node_that_cannot_start_is_quoted_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    parameters = ["-p", "engine.kind:=transformers", "-p", "engine.checkpoint:=/no/such/folder"]
+    assert main(["--seconds", "1", "--start", "60", "--", *parameters]) == 1
+    assert "/no/such/folder is no folder" in capfd.readouterr().err

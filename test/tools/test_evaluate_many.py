@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from drives import circle, record, straight, write_bag
+from pages import Page
 
 from alpamayo_ros.tools.evaluate_bag import main
 
@@ -58,7 +59,7 @@ def test_results_of_each_and_figures_of_all(
 ) -> None:
     out = tmp_path / "out"
     assert main(arguments(bags[:2], rig, out)) == 0
-    assert sorted(file.name for file in out.iterdir()) == ["straight", "summary.json", "turn"]
+    assert sorted(file.name for file in out.iterdir()) == ["straight", "summary.html", "summary.json", "turn"]
     summary = summary_of(out)
     reports = [json.loads((out / name / "report.json").read_text()) for name in ("straight", "turn")]
     for count in ("total", "ok", "skipped", "with_full_future"):
@@ -67,6 +68,14 @@ def test_results_of_each_and_figures_of_all(
     mean = sum(each["n"] * each["mean"] for each in figures) / sum(each["n"] for each in figures)
     assert summary["metrics"]["chosen"]["ade"]["2.0"]["mean"] == pytest.approx(mean)
     assert (summary["state"], summary["failed"]) == ("done", {})
+    page = Page((out / "summary.html").read_text())
+    assert [address for address in page.addresses if not address.startswith("data:")] == [
+        "straight/report.html",
+        "turn/report.html",
+    ]
+    ade = summary["bags"]["turn"]["metrics"]["chosen"]["ade"]["6.4"]["mean"]
+    assert page.row("turn")[3] == f"{ade:.2f}"
+    assert f"{summary['metrics']['chosen']['ade']['6.4']['mean']:.2f}" in page.rows_of("chosen path")[0]
     said = capsys.readouterr().out
     assert "open-loop" in said
     assert "turn" in said
@@ -80,6 +89,9 @@ def test_a_bag_that_fails_is_listed_and_run_again_alone(
     assert list(summary_of(out)["failed"]) == ["blind"]
     assert "/camera/front_wide/image/compressed" in (out / "blind.log").read_text()
     assert "failed: blind" in capsys.readouterr().err
+    page = Page((out / "summary.html").read_text())
+    assert "blind.log" in page.addresses
+    assert "Failed:" in page.text
     written = [(out / name / "report.json").stat().st_mtime_ns for name in ("straight", "turn")]
 
     shutil.rmtree(bags[2])

@@ -23,7 +23,7 @@ class Flows:
         layers: The cache.
         tokens: Action tokens of a trajectory.
         max_tokens: Of a prefix.
-        sum_over_ranks: For an expert that is spread over several devices.
+        sum_over_ranks: Adds up what each device of a tensor-parallel group has computed; None: there is one.
     """
 
     def __init__(
@@ -43,8 +43,9 @@ class Flows:
         self._captured: dict[FlowShape, FlowRunner] = {}
 
     def capture(self, shapes: Sequence[FlowShape], memory: GraphMemory) -> None:
-        """Record shapes on CUDA, the largest first: it sizes the memory that the others share."""
-        for shape in sorted(shapes, key=lambda shape: -shape.trajectories):
+        """Record shapes on CUDA that aren't yet, the largest first: it sizes the memory that the others share."""
+        new = [shape for shape in shapes if shape not in self._captured]
+        for shape in sorted(new, key=lambda shape: -shape.trajectories):
             self._captured[shape] = self.runner(shape)
             self._captured[shape].capture(memory)
 

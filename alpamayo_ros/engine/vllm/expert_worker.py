@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, open_weights
 register()  # a worker that is a process of its own imports this file before it looks for the model class
 
 
-class ResidentExpert(Flows):
+class ResidentExpert:
     """The expert, loaded, and its runners by shape."""
 
     def __init__(self, plan: ExpertPlan, layers: list[LayerCache], dtype: torch.dtype, rank: int, ranks: int) -> None:
@@ -44,14 +45,20 @@ class ResidentExpert(Flows):
 
             expert_shards.keep_shard(network.expert, rank, ranks)
             sum_over_ranks = expert_shards.sum_over_ranks
-        super().__init__(network, layers, config.action_space.n_waypoints, plan.sequence_tokens, sum_over_ranks)
-        if device.type == "cuda":
-            self.capture(plan.shapes, torch.cuda.graph_pool_handle())
+        self.network = network
+        self.layers = layers
+        self._shapes = plan.shapes
+        self.flows = Flows(network, layers, config.action_space.n_waypoints, plan.sequence_tokens, sum_over_ranks)
+
+    def capture(self) -> None:
+        """Compile and record the flow, on CUDA."""
+        if self.layers[0].keys.is_cuda:
+            self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""
         samples = len(job.noise) // len(job.prefixes)
-        return self.denoise(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
+        return self.flows.denoise(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
 
 
 class ExpertWorker:
@@ -64,23 +71,31 @@ class ExpertWorker:
 
     @torch.inference_mode()
     def alpamayo_load(self, plan: ExpertPlan) -> ExpertReady:
-        """Load the expert, prove the cache's layout, capture the graphs.
+        """Load the expert, and prove the cache's layout.
 
         Raises:
             EngineError: a layout that isn't known, or too little memory.
         """
         layers, layout = self._read_layers()
         ranks = self.vllm_config.parallel_config.tensor_parallel_size
-        try:
+        with _room_for("the action expert"):
             self._alpamayo = ResidentExpert(plan, layers, self.vllm_config.model_config.dtype, self.rank, ranks)
-        except torch.OutOfMemoryError as error:
-            raise EngineError(
-                f"no memory is left for the action expert: {error}; lower engine.kv_cache_memory or the number of "
-                "cameras, or use a device with more memory"
-            ) from error
-        device = layers[0].keys.device
-        allocated = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout, allocated)
+        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout)
+
+    @torch.inference_mode()
+    def alpamayo_capture(self) -> int:
+        """Capture the flow's graphs.
+
+        Returns:
+            The bytes that torch holds on this rank's device then, vLLM's included; 0 on a CPU.
+
+        Raises:
+            EngineError: too little memory.
+        """
+        with _room_for("the action expert's graphs"):
+            self._alpamayo.capture()
+        device = self._alpamayo.layers[0].keys.device
+        return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
     def alpamayo_layout(self) -> str:
         """The name of the cache's layout, proved anew; no request may be in the cache.
@@ -115,6 +130,17 @@ class ExpertWorker:
         attention = self.vllm_config.compilation_config.static_forward_context
         head_dim = self.vllm_config.model_config.get_head_size()
         return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
+
+
+@contextmanager
+def _room_for(what: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"no memory is left for {what}: {error}; lower engine.kv_cache_memory or the number of cameras, or use a "
+            "device with more memory"
+        ) from error
 
 
 def _connector() -> PinningConnector:

@@ -41,7 +41,7 @@ class ExpertPlan:
     config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
-    shapes: tuple[FlowShape, ...]  # to capture on CUDA
+    shapes: tuple[FlowShape, ...]  # to capture
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class ExpertReady:
     parameters: int  # of the expert and its projections
     block_size: int  # tokens in a block of the KV cache
     layout: str  # of the KV cache, as proved
-    device_bytes: int  # that torch holds on this rank's device, vLLM's included; 0 on a CPU
 
 
 @dataclass(frozen=True, eq=False)

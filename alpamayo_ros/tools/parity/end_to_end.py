@@ -28,7 +28,7 @@ from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_questi
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal, not_supported, same_text
 from alpamayo_ros.tools.parity.predictions import ROTATION_TOLERANCE, XYZ_TOLERANCE, check_predictions
-from alpamayo_ros.tools.parity.recipes import recipe_image
+from alpamayo_ros.tools.parity.recipes import recipe_images
 from alpamayo_ros.tools.parity.recorded_writer import RecordedWriter
 from alpamayo_ros.tools.parity.tolerances import TOLERANCES, Tolerances
 
@@ -145,9 +145,7 @@ class EndToEndRun:
     @cached_property
     def frames(self) -> np.ndarray:
         """uint8 [images, 3, H, W]."""
-        height, width = self.settings["image_hw"]
-        k = self.settings["frames_recipe_k"]
-        return np.stack([recipe_image(height, width, f, k) for f in range(self.settings["n_images"])])
+        return recipe_images(self.settings)
 
     def _constants(self) -> Iterator[CaseResult]:
         config = self.model.action_space.config
@@ -198,7 +196,7 @@ class EndToEndRun:
         for key, values in (("image_embeds", embeddings), ("deepstack_embeds", deepstack)):
             if key in self.arrays:
                 recorded = self.arrays[key]
-                yield close(f"{self.name}/{key}", _as_stored(values, recorded), recorded, self.tolerances.hidden)
+                yield close(f"{self.name}/{key}", as_stored(values, recorded), recorded, self.tolerances.hidden)
 
     def _prompts(self, features: Sequence[ImageFeatures]) -> list[Prompt]:
         """One per row of the batch, with the history's placeholders."""
@@ -372,7 +370,7 @@ class EndToEndRun:
         yield close(f"{self.name}/pred_rot", path.rotation.reshape(rotation.shape), rotation, ROTATION_TOLERANCE)
 
 
-def _as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
+def as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
     """Features [..., T, H] as a file stores them: a copy per sample, or every so many-th token of a long prompt."""
     ours, theirs = values.shape[-2], recorded.shape[-2]
     if theirs >= ours:

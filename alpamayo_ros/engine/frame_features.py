@@ -19,7 +19,7 @@ from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
 from alpamayo_ros.model.resize import Resize, resize
 from alpamayo_ros.sensors.decode import decode
 
-DECODERS = 4  # threads; decoding leaves Python's lock to others
+DECODERS = 8  # threads; decoding leaves Python's lock to others
 
 
 @dataclass(frozen=True, eq=False)

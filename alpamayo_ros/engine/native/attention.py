@@ -66,12 +66,6 @@ def causal_attention(device: torch.device) -> AttendCausal:
     """The kernel for this device."""
     if device.type != "cuda":
         return attend_causal
-    from alpamayo_ros.engine.kernels import split_attention  # Triton is there where CUDA is
-
-    one_token = split_attention.Tiles(queries=16, keys=128, splits=16, warps=4, stages=3)  # measured on an H200
-
-    def by_kernel(query: Tensor, keys: Tensor, values: Tensor, block_table: Tensor, lengths: Tensor) -> Tensor:
-        tiles = one_token if query.shape[1] == 1 and query.dtype != torch.float32 else None
-        return split_attention.attend_causal(query, keys, values, block_table, lengths, tiles)
+    from alpamayo_ros.engine.kernels.split_attention import attend_causal as by_kernel  # Triton is there where CUDA is
 
     return by_kernel

@@ -12,15 +12,10 @@ from torch.nn import functional
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.kernels.between_products import Destination, HeadNorms, add_and_norm, gate, norm_and_rotate
-from alpamayo_ros.engine.kernels.matvec import MatvecTiles, gated_matvec, matvec
+from alpamayo_ros.engine.kernels.matvec import gated_linear, linear
 from alpamayo_ros.engine.kernels.skinny_product import Tiles, product
 
-# Measured at full size on an H200.
-ONE_ROW = MatvecTiles(columns=8, inner=1024, warps=8)
-ONE_ROW_WIDE = MatvecTiles(columns=16, inner=256, warps=4)
-ONE_ROW_ADDED = MatvecTiles(columns=2, inner=2048, warps=4)
-ONE_ROW_GATED = MatvecTiles(columns=16, inner=256, warps=4)
-WIDE = Tiles(columns=64, inner=64, warps=4, stages=6)
+WIDE = Tiles(columns=64, inner=64, warps=4, stages=6)  # measured at full size on an H200
 WIDE_COLUMNS = 65536  # of the output, from here on
 MOST_WIDE_ROWS = 64
 
@@ -30,24 +25,23 @@ class KernelPieces:
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
-        wide = len(weight) >= WIDE_COLUMNS
         if _is_one(hidden):
-            return matvec(hidden, weight, ONE_ROW_WIDE if wide else ONE_ROW, normed, eps)
+            return linear(hidden, weight, normed, eps)
         states = add_and_norm(hidden, None, normed, eps)
-        if wide and len(hidden) <= MOST_WIDE_ROWS and hidden.dtype != torch.float32:
+        if len(weight) >= WIDE_COLUMNS and len(hidden) <= MOST_WIDE_ROWS and hidden.dtype != torch.float32:
             return product(states, weight, WIDE)
         return functional.linear(states, weight)
 
     def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
         if _is_one(hidden):
-            return gated_matvec(hidden, weight, ONE_ROW_GATED, normed, eps)
+            return gated_linear(hidden, weight, normed, eps)
         return gate(functional.linear(add_and_norm(hidden, None, normed, eps), weight))
 
     def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """See Pieces."""
         if _is_one(hidden):
-            return matvec(x, weight, ONE_ROW_ADDED, residual=hidden)
+            return linear(x, weight, residual=hidden)
         return hidden.addmm_(x, weight.T)
 
     def norm_and_rotate(

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from drives import ODOMETRY, circle, image_topic, record, write_bag
 
+from alpamayo_ros.evaluation.compare import differences, load_evaluation
 from alpamayo_ros.tools import evaluate_bag, make_checkpoint
 from alpamayo_ros.tools.live_paths import affordable_rate, drive_node
 
@@ -92,3 +93,5 @@ def test_the_same_ticks_have_the_same_errors(tmp_path: Path, ros_domain: int, en
     assert report["live"]["age_at_publication_s"]["n"] == len(expected)
     assert report["settings"]["rate_hz"] == pytest.approx(1 / STRIDE)  # the running node's
     assert (live / "report.html").stat().st_size > 10_000
+    run_differently = differences(load_evaluation(offline), load_evaluation(live))
+    assert not any(name.startswith("engine") for name in run_differently)

@@ -15,7 +15,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-vllm test-gpu lint format bench bench-gpu soak clean
+.PHONY: setup demo test test-vllm test-kernels test-gpu lint format bench bench-gpu soak closed-loop clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -48,17 +48,31 @@ $(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
 	fi
 	@touch $@
 
-test: setup $(STAMPS)/vllm
+# Neither do Triton and vLLM for the CPU get on in one process, nor is there a Triton for every machine.
+KERNEL_TESTS := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest test/engine/kernels
+
+$(STAMPS)/triton: pyproject.toml $(STAMPS)/packages
+	@echo "[+] Triton, for tests of the GPU kernels on a CPU"
+	@$(PIP) --no-deps --upgrade --target $(VENV)/triton --group triton || \
+	  echo "there is no Triton for this machine: the tests of the GPU kernels will be skipped"
+	@touch $@
+
+test: setup $(STAMPS)/vllm $(STAMPS)/triton
 	@$(BIN)/python -m pytest
+	@$(KERNEL_TESTS)
 	@$(VLLM_TESTS)
 
 test-vllm: $(STAMPS)/vllm
 	@$(VLLM_TESTS)
 
+test-kernels: $(STAMPS)/triton
+	@$(KERNEL_TESTS)
+
 # On a machine with a GPU, by a Python that has torch and vLLM for it; installs nothing.
 test-gpu:
+	@$(PYTHON) -m pytest test/engine/kernels
 	@$(PYTHON) -m pytest -m vllm test/engine/vllm
-	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/model
+	@$(PYTHON) -m pytest -m gpu test/engine/vllm test/engine/native test/model
 
 lint: setup
 	@$(BIN)/ruff format --check .
@@ -78,6 +92,10 @@ bench: setup
 soak: setup
 	@$(BIN)/python -m alpamayo_ros.tools.soak --engine null --minutes $(MINUTES)
 	@$(BIN)/python -m alpamayo_ros.tools.soak --engine tiny --minutes $(MINUTES)
+
+# ARGS="--engine transformers --checkpoint DIR" for another engine than the null engine, --routes 5 for fewer.
+closed-loop: setup
+	@$(BIN)/python -m alpamayo_ros.tools.closed_loop $(ARGS)
 
 # As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
 bench-gpu:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # helpers that several test folders share
@@ -35,3 +37,10 @@ def ros_domain(monkeypatch: pytest.MonkeyPatch) -> int:
     _used += 1
     monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
     return domain
+
+
+def pytest_sessionfinish() -> None:
+    """End what a failing test has left behind, such as a node that would go on by itself."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()

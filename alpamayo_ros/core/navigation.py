@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST_TEXT = 2000  # characters; a text of megabytes would keep the model from driving for seconds
+# `<|route_end|>`, `<i7>`, `</think>`: models take such words as commands, and an engine refuses the whole tick
+CONTROL_TOKEN = re.compile(r"<[^<>\s]+>")
 
 
 def text_fault(text: str) -> str | None:
     """What makes a text for the model unusable, in words."""
     if len(text) > LONGEST_TEXT:
         return f"it has {len(text)} characters, expected at most {LONGEST_TEXT}"
+    token = CONTROL_TOKEN.search(text)
+    if token is not None:
+        return f"it contains {token[0]}, which a model may take for a command; expected plain words"
     return None
 
 

@@ -14,7 +14,7 @@ from alpamayo_ros.core.camera import CameraInput, CameraState
 from alpamayo_ros.core.ego import HISTORY_NS, EgoHistory
 from alpamayo_ros.core.lattice import Lattice, Point
 from alpamayo_ros.core.navigation import Navigation
-from alpamayo_ros.core.odometry import OdometryInput, OdometryState
+from alpamayo_ros.core.odometry import OdometryInput
 from alpamayo_ros.core.pending import PendingTicks
 from alpamayo_ros.core.stream import LATE_NS
 from alpamayo_ros.core.types import (
@@ -33,7 +33,6 @@ __all__ = [
     "CameraConfig",
     "CameraState",
     "ObservationBuilder",
-    "OdometryState",
     "build_observation_builder",
 ]
 
@@ -66,7 +65,6 @@ class ObservationBuilder:
         self._navigation = Navigation(config.navigation_timeout)
         self._now_ns: int | None = None  # at the last call
         self._epoch = 0
-        self._passed_over = 0
         self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
         self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
@@ -196,7 +194,6 @@ class ObservationBuilder:
             if self._is_complete(points, at, now_ns):
                 result = self._assess(points, at, now_ns)
                 if isinstance(result, Observation) or self._blocked:
-                    self._passed_over += sum(1 for older in undecided if older < at)
                     self._pending.take_turn(points[at])
                     self._count_use(result)
                     return result
@@ -260,11 +257,6 @@ class ObservationBuilder:
         return self._epoch
 
     @property
-    def passed_over(self) -> int:
-        """How many ticks were still open when a newer one was complete."""
-        return self._passed_over
-
-    @property
     def prepared_unused(self) -> int:
         """How many frames given out by frames_to_prepare left without having been in an observation."""
         return sum(camera.prepared_unused for camera in self._cameras.values())
@@ -274,18 +266,9 @@ class ObservationBuilder:
         """The poses' frame_id; "" until one has come."""
         return self._odometry.frames[0]
 
-    @property
-    def odometry_child_frame(self) -> str:
-        """Their child_frame_id."""
-        return self._odometry.frames[1]
-
     def newest_pose(self) -> EgoPose | None:
         """The newest pose of base_link."""
         return self._odometry.buffer.newest
-
-    def interpolated_pose(self, stamp_ns: int) -> EgoPose | None:
-        """The pose of base_link at a time between two held ones; None outside."""
-        return self._odometry.buffer.interpolated(stamp_ns)
 
     def is_standing(self, now_ns: int) -> tuple[bool, str]:
         """Whether the vehicle stands still as far as the odometry knows, and what it knows, in words."""
@@ -314,10 +297,6 @@ class ObservationBuilder:
         """Every camera, in the order of the index."""
         lag = self._anchor.stream.receive_lag
         return [camera.state(now_ns, lag) for camera in self._cameras.values()]
-
-    def odometry_state(self, now_ns: int) -> OdometryState:
-        """The odometry."""
-        return self._odometry.state(now_ns)
 
     # ---- inside
 

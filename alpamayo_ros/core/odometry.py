@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.accounting import DUPLICATE, StreamCounts
+from alpamayo_ros.core.accounting import DUPLICATE
 from alpamayo_ros.core.builder_config import BuilderConfig
 from alpamayo_ros.core.ego import STANDSTILL_SPEED, EgoBuffer, EgoHistory, NoHistory
 from alpamayo_ros.core.stream import Stream
@@ -17,23 +15,6 @@ from alpamayo_ros.core.types import EgoPose, SkipReason
 
 Numbers = Mapping[str, Any]
 FARTHEST = 1e9  # m; much further out, a number's steps are no longer small beside a path's
-SPEED_ERROR = 2.0  # m/s between poses and twist that is worth a warning
-
-
-@dataclass(frozen=True)
-class OdometryState:
-    """The odometry, as of a time of the node's clock. NaN and 0 where nothing is known yet."""
-
-    stamp_ns: int  # of the newest pose; 0 when none is held
-    age: float  # s
-    receive_lag: float  # s
-    rate_hz: float
-    frame_id: str
-    child_frame_id: str
-    speed_error: float  # m/s, between the twist and the velocity that the poses show
-    warning: str  # what is suspicious and does not keep it from driving; ""
-    problem: str  # what was wrong with the last message that was refused as bad_odometry in this epoch; ""
-    counts: StreamCounts
 
 
 def pose_fault(pose: EgoPose) -> str | None:
@@ -149,29 +130,6 @@ class OdometryInput:
         if speed > STANDSTILL_SPEED:
             return False, f"the vehicle moves at {speed:.1f} m/s"
         return True, "the vehicle stands still"
-
-    def state(self, now_ns: int) -> OdometryState:
-        """For the status and the diagnostics."""
-        newest = self.buffer.newest
-        error = self.buffer.speed_error()
-        warning = ""
-        if newest is not None and newest.linear_velocity is not None and error > SPEED_ERROR:
-            warning = (
-                f"the twist is {error:.1f} m/s off the velocity that the poses show: it must be in the child frame, "
-                "and the poses in the odometry's frame"
-            )
-        return OdometryState(
-            stamp_ns=newest.stamp_ns if newest else 0,
-            age=(now_ns - newest.stamp_ns) * 1e-9 if newest else math.nan,
-            receive_lag=self.stream.receive_lag,
-            rate_hz=self.stream.rate_hz(now_ns),
-            frame_id=self.frames[0],
-            child_frame_id=self.frames[1],
-            speed_error=error,
-            warning=warning,
-            problem=self.problem,
-            counts=self.stream.ledger.counts(),
-        )
 
     def _refused(self, since_ns: int) -> dict[str, Any]:
         """What was wrong with messages refused since then."""

@@ -121,8 +121,8 @@ class EngineSettings:
 
     kind: str = declare(
         "transformers",
-        "transformers: the reference, any device; vllm: production; null: a straight path without a model, for tests.",
-        choices=("transformers", "vllm", "null"),
+        "transformers: the reference, any device; native: the fastest on one GPU; vllm: on several; null: no model.",
+        choices=("transformers", "native", "vllm", "null"),
     )
     checkpoint: str = declare("", "Folder of the checkpoint.")
     base_model: str = declare("", "Folder of the backbone's tokenizer, where the checkpoint names only its origin.")
@@ -132,7 +132,7 @@ class EngineSettings:
         0.0, "A tick that takes longer is dropped as deadline_missed, s; 0: no limit.", low=0, high=600, dynamic=True
     )
     kv_cache_memory: float = declare(
-        0.0, "GiB of vLLM's KV cache on each device; 0: what two ticks need.", low=0, high=1024
+        0.0, "GiB of the KV cache (native, vllm) on each device; 0: what is enough for the rig.", low=0, high=1024
     )
     tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
     process: str = declare(

@@ -51,6 +51,13 @@ def matrix_from_rpy(roll: float, pitch: float, yaw: float) -> Array:
     )
 
 
+def rotations_about_z(yaw: Array) -> Array:
+    """Rotations [..., 3, 3] by yaw [...] rad, to the left."""
+    c, s, none, one = np.cos(yaw), np.sin(yaw), np.zeros_like(yaw), np.ones_like(yaw)
+    rows = [[c, -s, none], [s, c, none], [none, none, one]]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
 def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
     """Unit quaternions [n, 4] a fraction [n, 1] of the shorter way from q0 to q1 (Shoemake, SIGGRAPH 1985)."""
     dot = np.sum(q0 * q1, axis=-1, keepdims=True)
@@ -64,3 +71,12 @@ def slerp(q0: Array, q1: Array, fraction: Array) -> Array:
     w1 = np.where(small, fraction, np.sin(fraction * angle) / safe)
     mixed = w0 * q0 + w1 * q1
     return mixed / np.linalg.norm(mixed, axis=-1, keepdims=True)
+
+
+def rotation_vector(matrix: Array) -> Array:
+    """Axis times angle [..., 3], rad, of rotations [..., 3, 3]."""
+    quaternion = quaternion_from_matrix(matrix)
+    length = np.linalg.norm(quaternion[..., :3], axis=-1, keepdims=True)
+    angle = 2 * np.arctan2(length, quaternion[..., 3:])
+    vector: Array = quaternion[..., :3] * np.where(length > 1e-9, angle / np.maximum(length, 1e-12), 2.0)
+    return vector

@@ -21,7 +21,7 @@ class LoadOptions:
     max_samples: int = 64  # trajectories per tick at most
     max_cameras: int = 7  # at most; sizes what is kept of frames
     bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
-    kv_cache_memory: float = 0.0  # GiB of vLLM's KV cache on each device; 0: what two ticks need
+    kv_cache_memory: float = 0.0  # GiB of the KV cache of native and vllm, on each device; 0: what they find enough
     tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
 
 

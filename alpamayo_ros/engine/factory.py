@@ -8,7 +8,7 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.engine.base import Engine
 
-KINDS = ("transformers", "vllm", "null")
+KINDS = ("transformers", "native", "vllm", "null")
 PROCESSES = ("auto", "in_process", "subprocess")
 
 
@@ -46,7 +46,7 @@ def create_engine(
     """Load an engine; `warm_up` is still to be called.
 
     Args:
-        kind: "transformers", "vllm" or "null".
+        kind: "transformers", "native", "vllm" or "null".
         checkpoint: folder or Hugging Face name; not looked at for "null".
         process: "in_process"; "subprocess": in a process of its own; "auto": in its own for vllm or with `python`.
         python: interpreter of that process; "": the one that runs this.
@@ -80,10 +80,14 @@ def create_engine(
 
         return VllmEngine.load(checkpoint, **options)
     try:
+        if kind == "native":
+            from alpamayo_ros.engine.native.engine import NativeEngine
+
+            return NativeEngine.load(checkpoint, **options)
         from alpamayo_ros.engine.transformers_engine import TransformersEngine
     except ImportError as error:
         raise EngineError(
-            f"the transformers engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
+            f"the {kind} engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
             "safetensors huggingface_hub"
         ) from error
     return TransformersEngine.load(checkpoint, **options)

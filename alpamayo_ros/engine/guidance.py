@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from alpamayo_ros.model.alpamayo import AlpamayoModel
+from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.model.backbone import PromptBatch
-from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
 
 
 def read_without_route(
-    model: AlpamayoModel,
+    model: ResidentModel,
     prompt: Prompt,
     batch: PromptBatch,
-    cache: KVCache,
+    cache: Any,
     written: Sequence[Sequence[int]],
     samples: int,
-) -> KVCache:
+) -> Any:
     """What guidance compares with: the prompt without its route, and the same reasoning after it.
 
     Everything before the route is in the cache already; the rest is read in one pass.
@@ -33,7 +33,7 @@ def read_without_route(
     rest = prompt.token_ids[route.stop :]
     longest = max(len(tokens) for tokens in written)
     padded = [[*rest, *tokens, *[model.vocabulary.pad] * (longest - len(tokens))] for tokens in written]
-    room = samples * model.config.action_space.n_waypoints
-    branch = cache.branch(range(len(written)), route.start, route.start + len(padded[0]) + room)
+    capacity = route.start + len(padded[0]) + model.room(samples)
+    branch = cache.branch(range(len(written)), route.start, capacity)
     model.backbone.extend(batch, branch, torch.tensor(padded, device=model.device))
     return branch

@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
-from alpamayo_ros.engine.sampling import draw_token
-from alpamayo_ros.model.backbone import Backbone, PromptBatch
-from alpamayo_ros.model.kv_cache import KVCache
+from alpamayo_ros.engine.resident_model import Cache, LanguageModel
+from alpamayo_ros.engine.sampling import DrawTokens, Key, draw_each
+from alpamayo_ros.model.backbone import PromptBatch
 from alpamayo_ros.model.vocabulary import Vocabulary
 
+CacheT = TypeVar("CacheT", bound=Cache)
 Choose = Callable[[Tensor], Sequence[int] | None]  # logits [B, V] -> a token per row, or None: enough
 
 
 def write(
-    backbone: Backbone,
+    backbone: LanguageModel[CacheT],
     batch: PromptBatch,
-    cache: KVCache,
+    cache: CacheT,
     logits: Tensor,
     choose: Choose,
     drafts: Sequence[int] = (),
@@ -101,39 +103,76 @@ class Reasoner:
     ended its turn without a trajectory.
     """
 
-    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, texts: Sequence[Text]) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        options: SamplingOptions,
+        texts: Sequence[Text],
+        draw: DrawTokens = draw_each,
+    ) -> None:
         """Write `texts`, which are empty, side by side; the seed of the options doesn't count."""
         self.texts = texts
         self._vocabulary = vocabulary
         self._options = options
+        self._draw = draw
+        self._foreseen: list[int] = []
         self._started = time.monotonic()
+
+    def foresee(self, logits: Tensor, drafts: Sequence[int]) -> None:
+        """Draw the next tokens of the one text that there is at once.
+
+        It saves as many draws one by one; `__call__` is still to be given the same logits.
+
+        Args:
+            logits: [1 + drafts, V]: what comes now, and after each draft.
+            drafts: As `write` gets them.
+        """
+        text = self.texts[0]
+        first = len(text.token_ids)
+        keys = [(text.seed, text.sample, first + index) for index in range(len(logits))]
+        drawn = self._drawn(logits, keys)
+        standing = [token == draft for token, draft in zip(drawn, drafts, strict=False)]
+        self._foreseen = drawn[: 1 + (standing.index(False) if False in standing else len(drafts))]
 
     def __call__(self, logits: Tensor) -> list[int] | None:
         """The next token of every row; rows that have ended get padding."""
         done = self._vocabulary.future_start
-        if all(text.token_ids[-1:] == [done] for text in self.texts):
+        writing = [row for row, text in enumerate(self.texts) if text.token_ids[-1:] != [done]]
+        if not writing:
             return None
         late = self._is_late()
-        logits[:, self._vocabulary.trajectory_ids.start : self._vocabulary.trajectory_ids.stop] = -torch.inf
-        tokens = []
-        for text, row in zip(self.texts, logits, strict=True):
-            if text.token_ids[-1:] == [done]:
-                tokens.append(self._vocabulary.pad)
-                continue
-            text.token_ids.append(self._next(text, row, late))
-            tokens.append(text.token_ids[-1])
-        return tokens
+        for row in writing:
+            self._end_by_rule(self.texts[row], late)
+        drawing = [row for row in writing if not self.texts[row]._forced]
+        if self._foreseen and drawing:
+            drawn = [self._foreseen.pop(0)]
+        elif drawing:
+            keys = [(text.seed, text.sample, len(text.token_ids)) for text in (self.texts[row] for row in drawing)]
+            drawn = self._drawn(logits if len(drawing) == len(logits) else logits[drawing], keys)
+        else:
+            drawn = []
+        tokens = dict(zip(drawing, drawn, strict=True))
+        for row in writing:
+            text = self.texts[row]
+            text.token_ids.append(self._taken(text, tokens[row]) if row in tokens else text._forced.pop(0))
+        return [text.token_ids[-1] if row in writing else self._vocabulary.pad for row, text in enumerate(self.texts)]
 
-    def _next(self, text: Text, logits: Tensor, late: bool) -> int:
-        if not text.finish_reason:
-            if len(text.token_ids) >= self._options.max_reasoning_tokens:
-                self._end(text, "length")
-            elif late:
-                self._end(text, "deadline")
-        if text._forced:
-            return text._forced.pop(0)
-        key = (text.seed, text.sample, len(text.token_ids))
-        token = draw_token(logits, self._options.temperature, self._options.top_p, key)
+    def _drawn(self, logits: Tensor, keys: Sequence[Key]) -> list[int]:
+        """A token per row, none of a trajectory."""
+        logits[:, self._vocabulary.trajectory_ids.start : self._vocabulary.trajectory_ids.stop] = -torch.inf
+        return self._draw(logits, self._options.temperature, self._options.top_p, keys)
+
+    def _end_by_rule(self, text: Text, late: bool) -> None:
+        """At the cap or the deadline."""
+        if text.finish_reason:
+            return
+        if len(text.token_ids) >= self._options.max_reasoning_tokens:
+            self._end(text, "length")
+        elif late:
+            self._end(text, "deadline")
+
+    def _taken(self, text: Text, token: int) -> int:
+        """What is written when this token was drawn."""
         if token == self._vocabulary.turn_end:
             self._end(text, "forced")
             return text._forced.pop(0)
@@ -164,7 +203,8 @@ def answer_text(vocabulary: Vocabulary, token_ids: Sequence[int]) -> str:
 class Answerer:
     """Samples an answer until the model ends it, or the cap."""
 
-    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions) -> None:
+    def __init__(self, vocabulary: Vocabulary, options: SamplingOptions, draw: DrawTokens = draw_each) -> None:
+        self._draw = draw
         self.token_ids: list[int] = []
         self._ends = answer_ends(vocabulary)
         self._options = options
@@ -176,5 +216,5 @@ class Answerer:
         if self.token_ids and self.token_ids[-1] in self._ends:
             return None
         key = (self._options.seed, 0, len(self.token_ids))
-        self.token_ids.append(draw_token(logits[0], self._options.temperature, self._options.top_p, key))
+        self.token_ids += self._draw(logits[:1], self._options.temperature, self._options.top_p, [key])
         return self.token_ids[-1:]

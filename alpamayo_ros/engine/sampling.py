@@ -7,7 +7,7 @@ rule: the argmax of logits plus Gumbel noise is distributed as their softmax.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _TOKENS, _FLOW = 0, 1  # what a stream is for
+
+Key = tuple[int, int, int]  # seed, sample, place of the token
+# logits [B, V] float32 that it may overwrite, temperature, top_p, a key per row -> a token per row
+DrawTokens = Callable[[Tensor, float, float, Sequence[Key]], list[int]]
 
 
 def gumbel_noise(seed: int, sample: int, token: int, size: int) -> Tensor:
@@ -49,7 +53,7 @@ def filter_logits(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     return scaled.masked_fill(unlikely.scatter(-1, order, unlikely), -torch.inf)
 
 
-def draw_token(logits: Tensor, temperature: float, top_p: float, key: tuple[int, int, int]) -> int:
+def draw_token(logits: Tensor, temperature: float, top_p: float, key: Key) -> int:
     """Draw a token from logits [V]; the likeliest at temperature 0.
 
     Args:
@@ -61,6 +65,11 @@ def draw_token(logits: Tensor, temperature: float, top_p: float, key: tuple[int,
         noise = gumbel_noise(*key, logits.shape[-1]).to(logits.device)
         logits = filter_logits(logits, temperature, top_p) + noise
     return int(logits.argmax())
+
+
+def draw_each(logits: Tensor, temperature: float, top_p: float, keys: Sequence[Key]) -> list[int]:
+    """Draw a token from every row of logits [B, V], one after the other."""
+    return [draw_token(row, temperature, top_p, key) for row, key in zip(logits, keys, strict=True)]
 
 
 def _uniform(seed: int, purpose: int, sample: int, token: int, count: int) -> NDArray[np.float64]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from alpamayo_ros.core.types import Observation, SamplingOptions, Timings
 from alpamayo_ros.engine.reasoning import Text
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
-from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
 
 MOST_TICKS = 8  # in one batch: each takes the memory of its prompt's keys and values
@@ -31,7 +31,7 @@ class Reasoned:
     """Prompts with the reasoning after them, in the cache."""
 
     batch: PromptBatch  # a row per text
-    cache: KVCache
+    cache: Any  # the model's own
     texts: Sequence[Text]  # of the first tick, then of the next; as many of each
     ends: Sequence[int]  # per text, the column after its last token
     drafts_accepted: int = 0
@@ -42,7 +42,7 @@ def rows_of(options: SamplingOptions) -> int:
     return options.num_samples if options.reasoning == "independent" else 1
 
 
-def group(options: Sequence[SamplingOptions], most_rows: int) -> list[list[int]]:
+def group(options: Sequence[SamplingOptions], most_rows: int, most_ticks: int = MOST_TICKS) -> list[list[int]]:
     """The places of ticks that may be predicted in one batch.
 
     Their options differ by nothing but the seed, the given text and the drafts. Guided ticks stay alone, since their
@@ -51,6 +51,7 @@ def group(options: Sequence[SamplingOptions], most_rows: int) -> list[list[int]]
     Args:
         options: Of every tick.
         most_rows: How many texts a batch may have.
+        most_ticks: How many ticks.
     """
     alike: dict[SamplingOptions, list[int]] = defaultdict(list)
     groups = []
@@ -60,7 +61,7 @@ def group(options: Sequence[SamplingOptions], most_rows: int) -> list[list[int]]
         else:
             groups.append([place])
     for its, places in alike.items():
-        size = max(1, min(MOST_TICKS, most_rows // rows_of(its)))
+        size = max(1, min(most_ticks, most_rows // rows_of(its)))
         groups += [places[start : start + size] for start in range(0, len(places), size)]
     return groups
 

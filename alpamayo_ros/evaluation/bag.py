@@ -8,12 +8,11 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import yaml
 from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.interfaces.typing import Typesdict
 from rosbags.rosbag2 import StoragePlugin, Writer
@@ -21,14 +20,14 @@ from rosbags.typesys import Stores, get_types_from_idl, get_types_from_msg, get_
 from rosbags.typesys.store import Typestore
 
 from alpamayo_ros.core.types import ConfigurationError
-from alpamayo_ros.evaluation.bag_storage import IntactStorage, RawMessage, Storage
-from alpamayo_ros.evaluation.damaged_bag import DamagedMcap, DamagedSqlite, NotABag
+from alpamayo_ros.evaluation.bag_files import BagFiles
+from alpamayo_ros.evaluation.bag_storage import RawMessage
 from alpamayo_ros.evaluation.partial_folder import partial_folder, put_in_place
 from alpamayo_ros.evaluation.ros_types import ros_types
+from alpamayo_ros.evaluation.zstd import is_packed, unpacked
 
 __all__ = ["BagMessage", "BagReader", "BagWriter", "RawMessage", "ros_types"]
 
-DAMAGED: dict[str, type[DamagedMcap] | type[DamagedSqlite]] = {".mcap": DamagedMcap, ".db3": DamagedSqlite}
 STORAGES = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}
 
 
@@ -54,7 +53,8 @@ class BagReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.warnings: list[str] = []
-        self._storages = self._open()
+        self._files = BagFiles(self.path, self._warn)
+        self._storages = self._files.storages
         contents = [storage.contents for storage in self._storages]
         self.topics: dict[str, str] = {}  # topic -> type, in alphabetical order
         for topic, kind in sorted(item for content in contents for item in content.topics.items()):
@@ -99,7 +99,8 @@ class BagReader:
     def raw_messages(self, topics: Iterable[str] | None = None) -> Iterator[RawMessage]:
         """The same without deserialization, and for every type."""
         wanted = self._check(topics)
-        return heapq.merge(*(s.messages(wanted) for s in self._storages), key=lambda message: message.receive_ns)
+        merged = heapq.merge(*(s.messages(wanted) for s in self._storages), key=lambda message: message.receive_ns)
+        return self._without_packing(merged)
 
     @property
     def types(self) -> Typestore:
@@ -118,8 +119,7 @@ class BagReader:
 
     def close(self) -> None:
         """Free the files."""
-        for storage in self._storages:
-            storage.close()
+        self._files.close()
 
     def __enter__(self) -> BagReader:
         return self
@@ -140,6 +140,19 @@ class BagReader:
             )
         return wanted
 
+    def _without_packing(self, messages: Iterator[RawMessage]) -> Iterator[RawMessage]:
+        """Messages that were packed one by one are unpacked; one that can't be is left out, and `warnings` says so."""
+        for message in messages:
+            if not is_packed(message.data):
+                yield message
+                continue
+            try:
+                data = unpacked(message.data)
+            except Exception as error:
+                self._warn(f"{self.path}: a message on {message.topic} can't be unpacked, and is left out: {error}")
+                continue
+            yield replace(message, data=data)
+
     def _deserialized(self, topics: set[str]) -> Iterator[BagMessage]:
         bad = dict.fromkeys(topics, 0)
         for raw in self.raw_messages(topics):
@@ -154,70 +167,6 @@ class BagReader:
         for topic, count in bad.items():
             if count:
                 self._warn(f"{self.path}: {count} messages on {topic} were left out, being damaged")
-
-    def _open(self) -> list[Storage]:
-        try:
-            if not self.path.exists():
-                raise ConfigurationError(f"there is no bag at {self.path}: no such file or folder")
-            if self.path.is_file():
-                return [self._open_file(self.path)]
-            if not self.path.is_dir():
-                raise ConfigurationError(f"{self.path} is not a bag: it is neither a folder nor a file")
-            files, compressed = self._files()
-        except OSError as error:
-            raise ConfigurationError(f"the bag {self.path} can't be read: {error}") from error
-        if compressed:
-            try:
-                return [IntactStorage(self.path, self._warn)]
-            except Exception as error:
-                raise ConfigurationError(f"the compressed bag {self.path} can't be read: {error}") from error
-        return [self._open_file(file) for file in files]
-
-    def _files(self) -> tuple[list[Path], bool]:
-        """The bag's files, in order, and whether `rosbags` has to decompress them."""
-        present = sorted(file for file in self.path.iterdir() if file.suffix in DAMAGED)
-        metadata = self.path / "metadata.yaml"
-        if not metadata.is_file():
-            if not present:
-                raise ConfigurationError(
-                    f"{self.path} is not a bag: it has neither a metadata.yaml nor a file ending in "
-                    f"{' or '.join(DAMAGED)}"
-                )
-            self._warn(f"{metadata} is missing; reading {', '.join(file.name for file in present)}")
-            return present, False
-        try:
-            information = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
-            files = [self.path / Path(name).name for name in information["relative_file_paths"]]
-            mode = str(information.get("compression_mode") or "none").lower()
-        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self._warn(f"{metadata} can't be read ({error!r}); reading {', '.join(file.name for file in present)}")
-            files, mode = present, "none"
-        if mode in ("file", "message"):
-            return files, True
-        for file in files:
-            if not file.is_file():
-                self._warn(f"{file} is missing, though metadata.yaml lists it")
-        files = [file for file in files if file.is_file()]
-        if not files:
-            raise ConfigurationError(f"{self.path} is not a bag: none of the files in its metadata.yaml exists")
-        return files, False
-
-    def _open_file(self, file: Path) -> Storage:
-        if file.suffix not in DAMAGED:
-            hint = "; convert a ROS 1 bag with rosbags-convert" if file.suffix == ".bag" else ""
-            raise ConfigurationError(
-                f"{file} is not a bag: expected a folder or a file ending in {' or '.join(DAMAGED)}{hint}"
-            )
-        try:
-            return IntactStorage(file, self._warn)
-        except Exception as error:
-            try:
-                damaged = DAMAGED[file.suffix](file)
-            except (NotABag, OSError, ValueError) as reason:
-                raise ConfigurationError(f"{file} is not a bag, or nothing of it can be read: {reason}") from error
-        read = sum(damaged.contents.counts.values())
-        self._warn(f"{file} is damaged: {damaged.damage}; {read} messages before that could be read")
-        return damaged
 
 
 class BagWriter:

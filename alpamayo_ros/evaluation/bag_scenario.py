@@ -10,7 +10,8 @@ from alpamayo_ros.core.parameter_groups import CAMERA_INDICES
 from alpamayo_ros.core.settings import MAX_CAMERAS, Settings, parse_settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
-from alpamayo_ros.evaluation.inputs import ODOMETRY, TRANSPORTS, BagInputs
+from alpamayo_ros.evaluation.inputs import TRANSPORTS, BagInputs
+from alpamayo_ros.evaluation.pose_source import ODOMETRY
 from alpamayo_ros.evaluation.scenario import ClockEvent, Event, FrameEvent, OdometryEvent
 
 CLOCK_TOPIC, CLOCK = "/clock", "rosgraph_msgs/msg/Clock"

@@ -37,7 +37,7 @@ class Contents:
 
 
 class Storage(Protocol):
-    """A readable file, or a folder that `rosbags` reads as one."""
+    """A readable file."""
 
     contents: Contents
 
@@ -49,7 +49,7 @@ class Storage(Protocol):
 
 
 class IntactStorage:
-    """A file or folder that `rosbags` can read.
+    """A file that `rosbags` can read.
 
     Raises:
         Exception: of any kind: what `rosbags` meets in damaged data isn't all translated into errors of its own.

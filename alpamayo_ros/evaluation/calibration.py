@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.bag import BagReader
-from alpamayo_ros.evaluation.inputs import TF_STATIC_TOPIC, TRANSFORMS
+from alpamayo_ros.evaluation.pose_source import TF_STATIC_TOPIC, TRANSFORMS
 from alpamayo_ros.evaluation.rig import resolve_topic
 from alpamayo_ros.sensors.calibration import Calibration, camera_info_topic
 from alpamayo_ros.sensors.camera_model import CameraModel

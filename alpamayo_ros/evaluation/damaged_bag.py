@@ -20,6 +20,7 @@ from typing import IO
 from urllib.parse import quote
 
 from alpamayo_ros.evaluation.bag_storage import CDR, Contents, RawMessage
+from alpamayo_ros.evaluation.zstd import unpacked
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 MCAP_MAGIC = b"\x89MCAP0\r\n"
@@ -251,10 +252,9 @@ def _string(buffer: Buffer, position: int) -> tuple[str, int]:
 
 
 def _decompressor(compression: str) -> Callable[[bytes], bytes]:
-    modules = {"lz4": ["lz4.frame"], "zstd": ["compression.zstd", "backports.zstd", "zstandard"]}
-    for module in modules.get(compression, []):
-        try:
-            return import_module(module).decompress
-        except ImportError:
-            continue
-    raise ValueError(f"compression {compression!r}, expected one of {', '.join(modules)}")
+    if compression == "zstd":
+        return unpacked
+    if compression == "lz4":
+        decompress: Callable[[bytes], bytes] = import_module("lz4.frame").decompress
+        return decompress
+    raise ValueError(f"compression {compression!r}, expected zstd or lz4")

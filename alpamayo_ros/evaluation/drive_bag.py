@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from alpamayo_ros.core.rotation import quaternion_from_matrix
 from alpamayo_ros.core.types import Array
-from alpamayo_ros.evaluation.bag import BagWriter
+from alpamayo_ros.evaluation.inputs import NAVIGATION_TOPIC
 from alpamayo_ros.evaluation.ros_types import ros_types
 from alpamayo_ros.sensors.camera_model import OPTICAL_IN_CAMERA, CameraModel
 
@@ -28,15 +28,32 @@ def camera_info_topic(camera: str) -> str:
     return f"/camera/{camera}/camera_info"
 
 
+def drive_topics(cameras: Iterable[str]) -> dict[str, str]:
+    """All topics of a drive, with their types."""
+    topics = {ODOMETRY_TOPIC: "nav_msgs/msg/Odometry", NAVIGATION_TOPIC: "std_msgs/msg/String"}
+    topics |= {TF_TOPIC: "tf2_msgs/msg/TFMessage", TF_STATIC_TOPIC: "tf2_msgs/msg/TFMessage"}
+    for camera in cameras:
+        topics[image_topic(camera)] = "sensor_msgs/msg/CompressedImage"
+        topics[camera_info_topic(camera)] = "sensor_msgs/msg/CameraInfo"
+    return topics
+
+
 def optical_frame(camera: str) -> str:
     """The frame of its images: x right, y down, z forward (REP-103)."""
     return f"{camera}_optical_frame"
 
 
-class DriveBag:
-    """Writes a drive into an open bag. Receive times are the stamps, unless they are given."""
+class MessageSink(Protocol):
+    """Takes messages: a bag that is being written, or topics."""
 
-    def __init__(self, bag: BagWriter) -> None:
+    def write(self, topic: str, message: Any, receive_ns: int) -> None:
+        """An instance of one of `ros_types().types`, and when it is received."""
+
+
+class DriveBag:
+    """Writes a drive into an open bag, or another sink. Receive times are the stamps, unless they are given."""
+
+    def __init__(self, bag: MessageSink) -> None:
         self._bag = bag
 
     def image(self, camera: str, stamp_ns: int, data: bytes, form: str, receive_ns: int | None = None) -> None:
@@ -49,7 +66,7 @@ class DriveBag:
         )
         self._bag.write(image_topic(camera), message, stamp_ns if receive_ns is None else receive_ns)
 
-    def camera_info(self, camera: str, stamp_ns: int, model: CameraModel) -> None:
+    def camera_info(self, camera: str, stamp_ns: int, model: CameraModel, receive_ns: int | None = None) -> None:
         """A camera's calibration. Stamped as its images are."""
         fx, fy, cx, cy = model.focal_x, model.focal_y, model.center_x, model.center_y
         message = _new(
@@ -66,7 +83,7 @@ class DriveBag:
             binning_y=0,
             roi=_new("sensor_msgs/msg/RegionOfInterest", x_offset=0, y_offset=0, height=0, width=0, do_rectify=False),
         )
-        self._bag.write(camera_info_topic(camera), message, stamp_ns)
+        self._bag.write(camera_info_topic(camera), message, stamp_ns if receive_ns is None else receive_ns)
 
     def pose(self, stamp_ns: int, position: Array, rotation: Array, linear: Array, angular: Array) -> None:
         """base_link's pose in odom and its twist in base_link ([3], [3, 3], [3] m/s, [3] rad/s), as odometry and tf."""
@@ -96,6 +113,10 @@ class DriveBag:
         )
         self._bag.write(ODOMETRY_TOPIC, message, stamp_ns)
         self._bag.write(TF_TOPIC, _transforms(stamp_ns, [(ODOM, BASE_LINK, position, rotation)]), stamp_ns)
+
+    def navigation(self, stamp_ns: int, text: str) -> None:
+        """What the navigation system says from now on; "" for nothing."""
+        self._bag.write(NAVIGATION_TOPIC, _new("std_msgs/msg/String", data=text), stamp_ns)
 
     def mountings(self, stamp_ns: int, mountings: Mapping[str, tuple[Array, Array]]) -> None:
         """Where each camera sits in base_link: position [3] m and rotation [3, 3], x being where it looks."""

@@ -125,6 +125,7 @@ def _run(job: Job) -> dict[str, Any]:
         "messages": {topic: bag.count(topic) for topic in job.inputs.topics},
         "engine": engine_facts(job.engine.info),
         "settings": job.settings.flat(),
+        "pose_source": job.inputs.pose_source,
         "ideal": job.ideal,
         "versions": versions(),
     }
@@ -173,6 +174,7 @@ def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, fi
         },
         "inputs": replay.builder.counts(),
         "engine": engine_facts(info),
+        "pose_source": job.inputs.pose_source,
         "ideal": job.ideal,
         "no_overlay": no_overlay or None,  # why the pictures have none
         "settings": job.settings.flat(),

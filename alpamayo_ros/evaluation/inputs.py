@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from alpamayo_ros.core.child_frame import ChildFrame
-from alpamayo_ros.core.incoming import SECOND_NS, image_arguments, pose_from_message
+from alpamayo_ros.core.incoming import SECOND_NS, image_arguments
 from alpamayo_ros.core.observe import ObservationBuilder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, EgoPose, Frame
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
+from alpamayo_ros.evaluation.pose_source import TF_STATIC_TOPIC, TRANSFORMS, OdometryPoses, PoseSource
 from alpamayo_ros.evaluation.rig import NODE, resolve_topic
 
 TRANSPORTS = {"raw": "sensor_msgs/msg/Image", "compressed": "sensor_msgs/msg/CompressedImage"}
-ODOMETRY, TRANSFORMS, TEXT = "nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage", "std_msgs/msg/String"
-NAVIGATION_TOPIC, TF_STATIC_TOPIC = f"/{NODE}/input/navigation", "/tf_static"
+TEXT = "std_msgs/msg/String"
+NAVIGATION_TOPIC = f"/{NODE}/input/navigation"
 SEARCHED_NS = 10 * SECOND_NS  # around a tick's time, for its frame: no camera is that late
 
 
 class BagInputs:
     """The inputs that a rig takes from a bag.
 
+    Args:
+        bag: the recording.
+        settings: of the rig.
+        poses: where the vehicle's poses come from; None: from the rig's odometry topic.
+
     Raises:
         ConfigurationError: a needed topic is missing, or has another type; lists what the bag has.
     """
 
-    def __init__(self, bag: BagReader, settings: Settings) -> None:
+    def __init__(self, bag: BagReader, settings: Settings, poses: PoseSource | None = None) -> None:
         self._bag = bag
         self._settings = settings
         self._cameras = {resolve_topic(camera.topic): camera.name for camera in settings.cameras}
-        self._odometry_topic = resolve_topic(settings.odometry.topic)
-        self._child_frame = ChildFrame(settings.odometry)
+        self._poses: PoseSource = OdometryPoses(settings.odometry) if poses is None else poses
         self.odometry_frame = "odom"  # frame_id of the newest pose that was fed
         self.missing = [  # optional cameras that the bag doesn't have
             camera.name
@@ -43,14 +47,19 @@ class BagInputs:
     def warnings(self) -> list[str]:
         """What was noticed."""
         absent = [f"the bag has no topic for the optional camera {name}" for name in self.missing]
-        return absent + ([self._child_frame.warning] if self._child_frame.warning else [])
+        return absent + ([self._poses.warning] if self._poses.warning else [])
+
+    @property
+    def pose_source(self) -> str:
+        """Where the vehicle's poses come from, in words."""
+        return self._poses.description
 
     @property
     def topics(self) -> list[str]:
         """What is read."""
         optional = {TF_STATIC_TOPIC: TRANSFORMS, NAVIGATION_TOPIC: TEXT}
         given = [topic for topic, kind in optional.items() if self._bag.topics.get(topic) == kind]
-        return [*(topic for topic in self._cameras if topic in self._bag.topics), self._odometry_topic, *given]
+        return [*(topic for topic in self._cameras if topic in self._bag.topics), self._poses.topic, *given]
 
     def messages(self) -> Iterator[BagMessage]:
         """The messages of all inputs, in order of arrival."""
@@ -65,28 +74,24 @@ class BagInputs:
         content = message.message
         if self.is_image(message):
             builder.add_frame(self._cameras[message.topic], now_ns=now_ns, **image_arguments(content))
-        elif message.topic == self._odometry_topic:
-            pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)
-            self.odometry_frame = content.header.frame_id
-            builder.add_pose(
-                pose, frame_id=content.header.frame_id, child_frame_id=content.child_frame_id, now_ns=now_ns
-            )
+        elif message.topic == self._poses.topic:
+            for each in self._poses.poses(message):
+                self.odometry_frame = each.frame_id
+                builder.add_pose(each.pose, frame_id=each.frame_id, child_frame_id=each.child_frame_id, now_ns=now_ns)
         elif message.topic == NAVIGATION_TOPIC:
             builder.set_navigation(content.data, now_ns)
         else:
-            self._child_frame.add_static(content)
+            self._poses.add_static(content)
 
     def recorded_poses(self) -> list[EgoPose]:
         """Every pose of base_link in the bag, with its own stamp."""
-        child_frame = ChildFrame(self._settings.odometry)
-        topics = [topic for topic in (TF_STATIC_TOPIC, self._odometry_topic) if topic in self.topics]
+        source = self._poses.fresh()
         poses = []
-        for message in self._bag.messages(topics):
-            content = message.message
-            if message.topic == self._odometry_topic:
-                poses.append(child_frame.base_pose(pose_from_message(content), content.child_frame_id))
+        for message in self._bag.messages([topic for topic in (TF_STATIC_TOPIC, source.topic) if topic in self.topics]):
+            if message.topic == source.topic:
+                poses += [each.pose for each in source.poses(message)]
             else:
-                child_frame.add_static(content)
+                source.add_static(message.message)
         return poses
 
     def frames(self, camera: str, decided_ns: Mapping[int, int]) -> dict[int, Frame]:
@@ -123,7 +128,7 @@ class BagInputs:
 
     def _check(self, settings: Settings) -> None:
         wanted = {
-            resolve_topic(camera.topic): (TRANSPORTS[camera.transport], f"cameras.{camera.name}.topic")
+            resolve_topic(camera.topic): (TRANSPORTS[camera.transport], f"parameter cameras.{camera.name}.topic")
             for camera in settings.cameras
             if camera.name not in self.missing
         }
@@ -132,13 +137,15 @@ class BagInputs:
             for topic, users in _users(settings).items()
             if len(users) > 1
         ]
-        wanted[self._odometry_topic] = (ODOMETRY, "odometry.topic")
-        for topic, (kind, parameter) in wanted.items():
+        wanted[self._poses.topic] = (self._poses.kind, self._poses.chosen_by)
+        for topic, (kind, chosen_by) in wanted.items():
             found = self._bag.topics.get(topic)
             if found is None:
-                problems.append(f"{topic} ({kind}, parameter {parameter}) is missing")
+                problems.append(f"{topic} ({kind}, {chosen_by}) is missing")
             elif found != kind:
-                problems.append(f"{topic} has type {found}, expected {kind} (parameter {parameter})")
+                problems.append(f"{topic} has type {found}, expected {kind} ({chosen_by})")
+        if not problems:
+            problems += self._poses.prepare(self._bag)
         if problems:
             raise ConfigurationError(
                 f"the bag {self._bag.path} doesn't have what the rig needs:\n"

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix
+from alpamayo_ros.core.rotation import matrix_from_quaternion, rotation_vector
 from alpamayo_ros.core.types import Array, ConfigurationError
 from alpamayo_ros.sensors.camera_model import OPTICAL_IN_CAMERA
 from alpamayo_ros.sensors.compressed import image_size
@@ -145,8 +145,12 @@ def track_from_poses(stamps_ns: Stamps, poses: Array) -> Track:
     step = np.diff(stamps_ns) * 1e-9
     body = rotation.swapaxes(1, 2)
     # The next pose and the one before, seen from each.
-    ahead = np.concatenate([_vector(body[:-1], np.diff(position, axis=0)), _log(body[:-1] @ rotation[1:])], axis=-1)
-    behind = np.concatenate([_vector(body[1:], -np.diff(position, axis=0)), _log(body[1:] @ rotation[:-1])], axis=-1)
+    ahead = np.concatenate(
+        [_vector(body[:-1], np.diff(position, axis=0)), rotation_vector(body[:-1] @ rotation[1:])], axis=-1
+    )
+    behind = np.concatenate(
+        [_vector(body[1:], -np.diff(position, axis=0)), rotation_vector(body[1:] @ rotation[:-1])], axis=-1
+    )
     h0, h1 = step[:-1, None], step[1:, None]
     twist = np.empty((len(poses), 6))
     twist[1:-1] = (h0**2 * ahead[1:] - h1**2 * behind[:-1]) / (h0 * h1 * (h0 + h1))
@@ -156,14 +160,6 @@ def track_from_poses(stamps_ns: Stamps, poses: Array) -> Track:
 
 def _vector(matrices: Array, vectors: Array) -> Array:
     return np.einsum("nij,nj->ni", matrices, vectors)
-
-
-def _log(rotation: Array) -> Array:
-    """Rotation vectors [N, 3] (axis times angle, rad) of rotations [N, 3, 3]."""
-    quaternion = quaternion_from_matrix(rotation)
-    length = np.linalg.norm(quaternion[:, :3], axis=-1, keepdims=True)
-    angle = 2 * np.arctan2(length, quaternion[:, 3:])
-    return quaternion[:, :3] * np.where(length > 1e-9, angle / np.maximum(length, 1e-12), 2.0)
 
 
 def _rows(file: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.incoming import stamp_ns
@@ -194,13 +195,12 @@ class Replay:
 def by_stamp(messages: Iterator[BagMessage]) -> Iterator[tuple[int, BagMessage]]:
     """Messages in the order of their stamps, with the stamp as the time of arrival.
 
-    A message without a header, or with stamp 0, keeps the time at which it was received; so does one that was received
-    more than 2 s after its stamp.
+    A message without a stamp, or with stamp 0, keeps the time at which it was received; so does one that was received
+    more than 2 s after its stamp, as those of /tf_static are. The stamp of /tf is that of its first transform.
     """
     waiting: list[tuple[int, int, BagMessage]] = []
     for number, message in enumerate(messages):
-        header = getattr(message.message, "header", None)
-        stamp = 0 if header is None else stamp_ns(header.stamp)
+        stamp = _stamp_ns(message.message)
         recent = 0 <= message.receive_ns - stamp <= IDEAL_WINDOW_NS
         heapq.heappush(waiting, (stamp if recent else message.receive_ns, number, message))
         while waiting[0][0] < message.receive_ns - IDEAL_WINDOW_NS:
@@ -209,6 +209,12 @@ def by_stamp(messages: Iterator[BagMessage]) -> Iterator[tuple[int, BagMessage]]
     while waiting:
         now_ns, _, ready = heapq.heappop(waiting)
         yield now_ns, ready
+
+
+def _stamp_ns(content: Any) -> int:
+    stamped = content.transforms[0] if getattr(content, "transforms", None) else content
+    header = getattr(stamped, "header", None)
+    return 0 if header is None else stamp_ns(header.stamp)
 
 
 def _skip(reason: SkipReason, observation: Observation, error: str) -> Skip:

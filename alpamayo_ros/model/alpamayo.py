@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +17,8 @@ from alpamayo_ros.model.backbone import Backbone, make_vlm, restore_rotary_buffe
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.expert import Context, Expert
-from alpamayo_ros.model.flow_matching import Velocity
-from alpamayo_ros.model.kv_cache import Prefix
+from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
+from alpamayo_ros.model.kv_cache import KVCache, Prefix
 from alpamayo_ros.model.random_weights import fill_at_random
 from alpamayo_ros.model.vocabulary import Vocabulary
 
@@ -61,7 +63,23 @@ def _action_modules(config: ModelConfig, bf16_constants: bool) -> tuple[Expert, 
     return Expert(config.expert), projection, nn.Linear(hidden_size, ACTION_DIMENSIONS)
 
 
-def action_velocity(network: AlpamayoNetwork | ActionNetwork, context: Context) -> Velocity:
+class ActionModules(Protocol):
+    """`AlpamayoNetwork` or `ActionNetwork`, or what computes the same."""
+
+    @property
+    def expert(self) -> Callable[[Tensor, Context], Tensor]:
+        """See `Expert.forward`."""
+
+    @property
+    def action_in_proj(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """See `ActionProjection.forward`."""
+
+    @property
+    def action_out_proj(self) -> Callable[[Tensor], Tensor]:
+        """[..., hidden_size] to [..., 2]."""
+
+
+def action_velocity(network: ActionModules, context: Context) -> Velocity:
     """The flow's velocity field for trajectories that read a context.
 
     The field takes states [B samples, N, 2] and times [B samples, 1, 1], and returns [B samples, N, 2] in the dtype of
@@ -138,11 +156,45 @@ class AlpamayoModel:
         """How many numbers the weights are."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
+    @property
+    def max_tokens(self) -> int:
+        """Of a prompt and its reasoning."""
+        return self.config.backbone.max_positions
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty cache for so many columns, the expert's `room` among them."""
+        return KVCache(self.backbone.layers, capacity)
+
+    def room(self, trajectories: int) -> int:
+        """Columns after a row that the expert needs for so many trajectories."""
+        return trajectories * self.config.action_space.n_waypoints
+
     def velocity(self, prefix: Prefix, samples: int) -> Velocity:
         """The flow's velocity field (`action_velocity`) for `samples` trajectories after each row of a prefix."""
-        return action_velocity(
-            self.network, self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
-        )
+        return action_velocity(self.network, self.context(prefix, samples))
+
+    def context(self, prefix: Prefix, samples: int) -> Context:
+        """What the expert reads to denoise `samples` trajectories after each row of a prefix."""
+        return self.network.expert.read(prefix, samples, self.config.action_space.n_waypoints)
+
+    def denoise(
+        self, prefix: Prefix, without_route: Prefix | None, weight: float, samples: int, noise: Tensor, steps: int
+    ) -> Tensor:
+        """Follow the flow from noise [B samples, N, 2] to normalised actions of the same shape.
+
+        Args:
+            prefix: B rows.
+            without_route: The same without the route, which the velocity is pushed away from; None: no guidance.
+            weight: Of the guidance.
+            samples: Trajectories after each row.
+            noise: float32.
+            steps: Of Euler's method.
+        """
+        velocity = guided = self.velocity(prefix, samples)
+        if without_route is not None:
+            unguided = self.velocity(without_route, samples)
+            velocity = lambda state, time: mix_velocities(unguided(state, time), guided(state, time), weight)  # noqa: E731
+        return integrate(velocity, noise.to(self.device), steps).actions
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
@@ -118,7 +119,7 @@ def batch_prompts(
     positions = torch.ones(3, len(prompts), length, dtype=torch.int64)
     deltas = []
     for row, (prompt, images, empty) in enumerate(zip(prompts, features, padding, strict=True)):
-        token_ids[row, empty:] = torch.tensor(prompt.token_ids)
+        token_ids[row, empty:] = torch.from_numpy(np.array(prompt.token_ids))  # torch.tensor takes 2 ms for 3,000
         for image in prompt.images:
             image_places[row, empty + image.start : empty + image.stop] = True
         rope = rope_positions(prompt, [(image.rows, image.columns) for image in images])
@@ -154,11 +155,14 @@ class Backbone:
         levels = [each if isinstance(each, Tensor) else torch.cat(each) for each in output.deepstack_features]
         split = [level.split(patches.token_counts) for level in levels]
         deepstack = [torch.stack(of_image) for of_image in zip(*split, strict=True)]
-        grids = patches.grid_thw.tolist()
         return [
             ImageFeatures(embeddings, deep, rows // self._merge, columns // self._merge)
-            for embeddings, deep, (_, rows, columns) in zip(output.pooler_output, deepstack, grids, strict=True)
+            for embeddings, deep, (rows, columns) in zip(output.pooler_output, deepstack, patches.grids, strict=True)
         ]
+
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images one by one: side by side their features would round differently with each company."""
+        return [self.encode(each)[0] for each in patches]
 
     def read(self, batch: PromptBatch, cache: KVCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache.

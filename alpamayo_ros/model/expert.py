@@ -18,7 +18,7 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.action_projection import RootMeanSquareNorm
 from alpamayo_ros.model.geometry import DecoderGeometry
 from alpamayo_ros.model.kv_cache import Prefix
-from alpamayo_ros.model.pointwise import PLAIN, Pointwise
+from alpamayo_ros.model.pointwise import add_and_norm, gated, norm, norm_and_rotate
 
 
 class Context(Protocol):
@@ -35,10 +35,6 @@ class Context(Protocol):
     @property
     def sines(self) -> Tensor:
         """Likewise."""
-
-    @property
-    def pointwise(self) -> Pointwise:
-        """What is computed between the matrix products."""
 
     def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Let action tokens attend to their prefix's layer `index` and to those of their own sample.
@@ -64,7 +60,6 @@ class ExpertContext:
     cosines: Tensor  # [B, N, head_dim]
     sines: Tensor
     mask: Tensor | None  # [B, 1, groups G N, L + G N] bool, True is read; None: everything
-    pointwise: Pointwise = PLAIN
 
     def attend(self, index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Context`. The room after the prefix is overwritten."""
@@ -147,10 +142,10 @@ class ExpertLayer(nn.Module):
 
     def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size]; `index` is the layer whose prefix is read."""
-        do, first, second = context.pointwise, self.input_layernorm, self.post_attention_layernorm
-        attended = self.self_attn(do.norm(hidden, first.weight, first.eps), context, index)
-        hidden, normed = do.add_and_norm(hidden, attended, second.weight, second.eps)
-        return hidden + self.mlp(normed, do)
+        first, second = self.input_layernorm, self.post_attention_layernorm
+        attended = self.self_attn(norm(hidden, first.weight, first.eps), context, index)
+        hidden, normed = add_and_norm(hidden, attended, second.weight, second.eps)
+        return hidden + self.mlp(normed)
 
 
 class ExpertAttention(nn.Module):
@@ -172,9 +167,9 @@ class ExpertAttention(nn.Module):
     def forward(self, hidden: Tensor, context: Context, index: int) -> Tensor:
         """[B G, N, hidden_size] to the same."""
         shape = (len(context.cosines), context.samples, hidden.shape[1], -1, self.head_dim)
-        turn, angles = context.pointwise.norm_and_rotate, (context.cosines, context.sines)
-        query = turn(self.q_proj(hidden).view(shape), self.q_norm.weight, self.q_norm.eps, *angles)
-        key = turn(self.k_proj(hidden).view(shape), self.k_norm.weight, self.k_norm.eps, *angles)
+        angles = context.cosines, context.sines
+        query = norm_and_rotate(self.q_proj(hidden).view(shape), self.q_norm.weight, self.q_norm.eps, *angles)
+        key = norm_and_rotate(self.k_proj(hidden).view(shape), self.k_norm.weight, self.k_norm.eps, *angles)
         value = self.v_proj(hidden).view(shape)
         mixed = context.attend(index, query, key, value)
         return self.o_proj(mixed.reshape(*hidden.shape[:2], self.heads * self.head_dim))
@@ -189,9 +184,9 @@ class GatedMLP(nn.Module):
         self.up_proj = nn.Linear(size, inner, bias=False)
         self.down_proj = nn.Linear(inner, size, bias=False)
 
-    def forward(self, hidden: Tensor, pointwise: Pointwise = PLAIN) -> Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         """[..., size] to the same."""
-        return self.down_proj(pointwise.gated(self.gate_proj(hidden), self.up_proj(hidden)))
+        return self.down_proj(gated(self.gate_proj(hidden), self.up_proj(hidden)))
 
 
 def rotary_angles(

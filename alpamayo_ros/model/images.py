@@ -77,8 +77,22 @@ class ImagePatches:
     """Images as the vision tower takes them, one after the other."""
 
     pixel_values: Tensor  # [patches of all images, 3 * temporal_patch_size * patch_size^2] float32
-    grid_thw: Tensor  # [images, 3] int64: 1, rows and columns of patches
+    grids: tuple[tuple[int, int], ...]  # rows and columns of patches of each image
     token_counts: tuple[int, ...]  # tokens of each image in the prompt
+
+    @classmethod
+    def joined(cls, images: Sequence[ImagePatches]) -> ImagePatches:
+        """These images one after the other."""
+        return cls(
+            torch.cat([each.pixel_values for each in images]),
+            tuple(grid for each in images for grid in each.grids),
+            tuple(count for each in images for count in each.token_counts),
+        )
+
+    @property
+    def grid_thw(self) -> Tensor:
+        """[images, 3] int64, as transformers takes the grids: 1, rows and columns."""
+        return torch.tensor([(1, *grid) for grid in self.grids], device=self.pixel_values.device)
 
 
 def target_size(height: int, width: int, config: ImageConfig) -> tuple[int, int]:
@@ -153,12 +167,12 @@ def preprocess(
         raise BadImageError("there are no images; at least one is needed")
     pixels, grids = [], []
     for image in images:
-        tensor = _as_tensor(image).to(device).permute(2, 0, 1)[None]
+        tensor = _as_tensor(image).to(device, non_blocking=True).permute(2, 0, 1)[None]
         rows, columns = target_size(tensor.shape[-2], tensor.shape[-1], config)
         pixels.append(patchify(resize(tensor, rows, columns), config)[0])
-        grids.append((1, rows // config.patch_size, columns // config.patch_size))
-    counts = tuple(rows * columns // config.merge_size**2 for _, rows, columns in grids)
-    return ImagePatches(torch.cat(pixels), torch.tensor(grids, device=device), counts)
+        grids.append((rows // config.patch_size, columns // config.patch_size))
+    counts = tuple(rows * columns // config.merge_size**2 for rows, columns in grids)
+    return ImagePatches(torch.cat(pixels), tuple(grids), counts)
 
 
 @lru_cache(maxsize=16)

@@ -158,8 +158,10 @@ def _tokenise(vocabulary: Vocabulary, text: str, image_token_counts: Sequence[in
         if token_id == vocabulary.image_pad:
             images.append(range(len(token_ids), len(token_ids) + count))
         token_ids.extend([token_id] * count)
-    places = [i for i, token_id in enumerate(token_ids) if token_id == vocabulary.history_placeholder]
-    history = range(places[0], places[-1] + 1) if places else range(0)
+    history = range(0)
+    if vocabulary.history_placeholder in token_ids:
+        behind = token_ids[::-1].index(vocabulary.history_placeholder)
+        history = range(token_ids.index(vocabulary.history_placeholder), len(token_ids) - behind)
     route = range(0)
     if vocabulary.route_start in token_ids:
         route = range(token_ids.index(vocabulary.route_start), token_ids.index(vocabulary.route_end) + 1)

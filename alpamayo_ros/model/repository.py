@@ -1,4 +1,4 @@
-"""Where model files lie: a local folder, or a Hugging Face repository by its name."""
+"""Where model files lie: shipped with the package, a local folder, or a Hugging Face repository by its name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from alpamayo_ros.core.types import ConfigurationError
 
+SHIPPED = Path(__file__).parents[1] / "checkpoints"  # folders that the package brings along, by their names
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -17,27 +18,37 @@ def is_repository_name(name: str) -> bool:
     return _REPOSITORY.fullmatch(name) is not None
 
 
+def shipped_names() -> list[str]:
+    """The checkpoints that come with the package. A folder of that name is reached by a path like ./mini."""
+    return sorted(folder.parent.name for folder in SHIPPED.glob("*/config.json"))
+
+
 def find_folder(name: str, patterns: Sequence[str], is_complete: Callable[[Path], bool]) -> Path:
-    """The folder that `name` stands for: itself, or the local snapshot of a Hugging Face repository.
+    """The folder that `name` stands for: a shipped one, itself, or the local snapshot of a Hugging Face repository.
 
     A snapshot that is complete on this machine is used without asking the network, so that a vehicle starts the same
     with and without one. What an interrupted download has left is completed.
 
     Args:
-        name: A folder, or "owner/name".
+        name: "mini" for the checkpoint that is shipped, a folder, or "owner/name".
         patterns: The files that are needed, as globs.
         is_complete: Whether a snapshot has what it needs.
 
     Raises:
         ConfigurationError: no such folder; a repository that doesn't exist, needs a licence, or can't be reached.
     """
+    if name in shipped_names():
+        return SHIPPED / name
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
     if folder.is_file():
         raise ConfigurationError(f"{name} is a file; give the folder that it lies in")
     if not is_repository_name(name):
-        raise ConfigurationError(f"{name} is no folder; it has to be one, or a Hugging Face name like nvidia/Model")
+        raise ConfigurationError(
+            f"{name} is no folder; it has to be one, or a Hugging Face name like nvidia/Model, "
+            f"or what comes with the package: {', '.join(shipped_names()) or 'nothing here'}"
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 

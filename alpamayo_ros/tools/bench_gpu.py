@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,80 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from alpamayo_ros.core.types import (
-    FRAMES_PER_CAMERA,
-    HISTORY_LENGTH,
-    STEP_NS,
-    AlpamayoError,
-    EgoPose,
-    EngineError,
-    Frame,
-    Observation,
-    Prediction,
-    SamplingOptions,
-)
+from alpamayo_ros.core.types import AlpamayoError, EngineError, Prediction
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.factory import KINDS, create_engine
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.images import target_size
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.gpu_cases import CAMERAS, CASES, Case, floors_ms, ticks
 from alpamayo_ros.tools.gpu_floors import Ceilings, Work
 
-CAMERAS = (0, 1, 2, 6)  # left, front wide, right, front tele
-HEIGHT, WIDTH = 1080, 1920
-REASONING_TOKENS = 20
-PROMPT_TOKENS = 3086  # NVIDIA's prompt for this rig
 WARM_UP_TICKS = 3
-SPEED = 10.0  # m/s
-
-
-@dataclass(frozen=True)
-class Case:
-    """One way to run a tick."""
-
-    options: SamplingOptions
-    navigation: str | None = None
-    draft: bool = False  # give the last tick's reasoning as draft
-    nvidia_ms: float | None = None  # NVIDIA's code on an H200, end to end, with the same work
-
-
-BASE = SamplingOptions(max_reasoning_tokens=REASONING_TOKENS)
-CASES = {
-    "1": Case(BASE, nvidia_ms=1449),
-    "6": Case(replace(BASE, num_samples=6), nvidia_ms=2389),
-    "16": Case(replace(BASE, num_samples=16), nvidia_ms=4473),
-    "6 independent": Case(replace(BASE, num_samples=6, reasoning="independent"), nvidia_ms=2389),
-    "16 independent": Case(replace(BASE, num_samples=16, reasoning="independent"), nvidia_ms=4473),
-    "guided": Case(replace(BASE, guidance_weight=1.5), navigation="Turn left in 30m", nvidia_ms=1993),
-    "draft": Case(BASE, draft=True, nvidia_ms=1449),
-    "off": Case(replace(BASE, reasoning="off")),
-}
-
-
-def ticks(navigation: str | None, first_serial: int) -> Iterator[Observation]:
-    """One observation after the other: four new frames each, of pictures that stand still."""
-    pictures = {camera: _picture(camera) for camera in CAMERAS}
-    x = np.linspace(-SPEED * (HISTORY_LENGTH - 1) * STEP_NS * 1e-9, 0.0, HISTORY_LENGTH)
-    history = np.stack([x, np.zeros_like(x), np.zeros_like(x)], -1)
-    number = first_serial
-    while True:
-        frames = {
-            camera: tuple(
-                Frame(index * 8 + camera, camera, index * STEP_NS, picture, "rgb8", HEIGHT, WIDTH, 3 * WIDTH)
-                for index in range(number, number + FRAMES_PER_CAMERA)
-            )
-            for camera, picture in pictures.items()
-        }
-        pose = EgoPose((number + FRAMES_PER_CAMERA - 1) * STEP_NS, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
-        rotation = np.tile(np.eye(3), (HISTORY_LENGTH, 1, 1))
-        yield Observation(pose.stamp_ns, 0, frames, history, rotation, pose, navigation)
-        number += 1
-
-
-def _picture(seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    noise = np.random.default_rng(seed).integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), dtype=np.uint8)
-    return np.ascontiguousarray(noise.repeat(8, 0).repeat(8, 1))
+BESIDE_TICKS = 5
 
 
 @dataclass(frozen=True)
@@ -108,11 +46,12 @@ class Measured:
     last: Prediction
     peak_gib: float
 
-    def figures(self, case: Case, floor_ms: float | None) -> dict[str, Any]:
-        """As a line of --out."""
+    def figures(self, case: Case, floors: Mapping[str, float]) -> dict[str, Any]:
+        """As a line of --out; `floors` in ms by stage, or none."""
         median, p99 = (float(np.percentile(self.total_ms, share)) for share in (50, 99))
         stages = {name: round(float(np.median(values)), 2) for name, values in self.stages_ms.items()}
         timings = self.last.timings
+        floor_ms = sum(floors.values()) or None
         return {
             "case": self.name,
             "ticks": len(self.total_ms),
@@ -124,10 +63,19 @@ class Measured:
             "nvidia/median": None if case.nvidia_ms is None else round(case.nvidia_ms / median, 1),
             "peak_gib": round(self.peak_gib, 1),
             "stages_ms": stages,
+            "stages_of_floor": _of_floor(stages, floors),
             "frames_encoded": timings.frames_encoded,
             "reasoning_tokens": len(self.last.reasoning_token_ids[0]),
             "drafts_accepted": self.last.drafts_accepted,
         }
+
+
+def _of_floor(stages: Mapping[str, float], floors: Mapping[str, float]) -> dict[str, float]:
+    """Each stage as a multiple of its floor; an engine without a vision stage does that in its prefill."""
+    least = dict(floors)
+    if "vision" not in stages and "prefill" in least:
+        least["prefill"] += least.pop("vision")
+    return {name: round(stages[name] / ms, 2) for name, ms in least.items() if name in stages and ms > 0}
 
 
 def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int) -> Measured:
@@ -138,8 +86,12 @@ def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int
     options = case.options
     torch.cuda.reset_peak_memory_stats()
     for number in progress(range(WARM_UP_TICKS + count), desc=name, unit=" ticks"):
+        observation = next(observations)
+        if case.prepared:
+            engine.prepare([frames[-1] for frames in observation.frames.values()])
+            torch.cuda.synchronize()
         started = time.perf_counter()
-        prediction = engine.predict(next(observations), options)
+        prediction = engine.predict(observation, options)
         took = (time.perf_counter() - started) * 1e3
         if case.draft:
             options = replace(options, draft_token_ids=prediction.reasoning_token_ids[0])
@@ -150,35 +102,29 @@ def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int
     return Measured(name, total, stages, prediction, torch.cuda.max_memory_allocated() / (1 << 30))
 
 
-def floor_ms(case: Case, work: Work, ceilings: Ceilings) -> float:
-    """Of a whole tick of a case: vision, prefill, a decode step per token, the expert."""
-    options, config = case.options, work.config
-    height, width = target_size(HEIGHT, WIDTH, config.images)
-    size = config.images.patch_size
-    patches = (height // size) * (width // size)
-    written = 0 if case.draft or options.reasoning == "off" else REASONING_TOKENS + 1
-    prefixes = options.num_samples if options.reasoning == "independent" else 1
-    passes = 1 if options.guidance_weight in (None, 1) else 2  # the expert also reads the prompt without its route
-    tokens = PROMPT_TOKENS + REASONING_TOKENS
-    expert = work.expert_ms(
-        ceilings, tokens, passes * options.num_samples, passes * prefixes, config.flow.num_inference_steps
-    )
-    return (
-        work.vision_ms(ceilings, len(CAMERAS), patches)
-        + work.prefill_ms(ceilings, PROMPT_TOKENS)
-        + written * work.decode_ms(ceilings, tokens)
-        + expert
-    )
-
-
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    columns = ("case", "median_ms", "p99_ms", "p99/median", "floor_ms", "of_floor", "nvidia/median", "peak_gib")
+    columns = (
+        "engine",
+        "case",
+        "median_ms",
+        "p99_ms",
+        "p99/median",
+        "floor_ms",
+        "of_floor",
+        "nvidia/median",
+        "peak_gib",
+    )
     stages = list(dict.fromkeys(stage for row in rows for stage in row["stages_ms"]))
     head = (*columns, *stages)
-    lines = [head, *((*(row[c] for c in columns), *(row["stages_ms"].get(s) for s in stages)) for row in rows)]
+    lines = [head, *((*(row[c] for c in columns), *(_stage(row, stage) for stage in stages)) for row in rows)]
     text = [["-" if value is None else str(value) for value in line] for line in lines]
     widths = [max(len(line[i]) for line in text) for i in range(len(head))]
     return "\n".join("  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True)) for line in text)
+
+
+def _stage(row: Mapping[str, Any], stage: str) -> str | None:
+    ms, of_floor = row["stages_ms"].get(stage), row["stages_of_floor"].get(stage)
+    return ms if ms is None or of_floor is None else f"{ms} ({of_floor})"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -188,21 +134,40 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", choices=("transformers", "vllm"), default="vllm")
+    parser.add_argument("--engine", choices=[kind for kind in KINDS if kind != "null"], default="vllm")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--ticks", type=int, default=30, help="per case, after warm-up (default %(default)s)")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
+    parser.add_argument(
+        "--beside", default="transformers", choices=("transformers", "none"), help="engine for the ratio, case 1 alone"
+    )
     parser.add_argument("--out", type=Path, help="a file for one JSON line per case")
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            rows = _run(options, options.checkpoint or _full_size(Path(scratch) / "full"))
+            checkpoint = options.checkpoint or _full_size(Path(scratch) / "full")
+            rows = _run(options, checkpoint)
+            if options.beside not in ("none", options.engine):
+                rows += _beside(options, checkpoint, Path(scratch) / "beside")
     except AlpamayoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    print("stages in ms, and as multiples of their floors:")
     print(_table(rows))
+    for row in rows[len(options.cases) :]:
+        print(f"{row['engine']} / {options.engine}, case {row['case']}: {row['median_ms'] / rows[0]['median_ms']:.1f}")
     return 0
+
+
+def _beside(options: argparse.Namespace, checkpoint: str, out: Path) -> list[dict[str, Any]]:
+    """The first case by another engine, in a process of its own: an engine may leave the device's memory in pieces."""
+    command = [sys.executable, "-m", "alpamayo_ros.tools.bench_gpu", "--engine", options.beside, "--beside", "none"]
+    command += ["--checkpoint", checkpoint, "--dtype", options.dtype, "--ticks", str(BESIDE_TICKS)]
+    command += ["--cases", options.cases[0], "--out", str(out)]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        raise EngineError(f"the {options.beside} engine failed; {' '.join(command)} says why")
+    return [json.loads(line) for line in out.read_text().splitlines()]
 
 
 def _full_size(folder: Path) -> str:
@@ -220,7 +185,7 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
     torch.cuda.empty_cache()
     print(
         f"{torch.cuda.get_device_name()}: {ceilings.flops * 1e-12:.0f} TFLOP/s in bfloat16, "
-        f"{ceilings.bytes * 1e-12:.2f} TB/s copied"
+        f"{ceilings.fp8_flops * 1e-12:.0f} in FP8, {ceilings.bytes * 1e-12:.2f} TB/s copied"
     )
     samples = max(CASES[name].options.num_samples for name in options.cases)
     started = time.perf_counter()
@@ -247,7 +212,7 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
     for number, name in enumerate(options.cases):
         case = CASES[name]
         measured = measure(engine, name, case, options.ticks, first_serial=1 + 100_000 * number)
-        row = {"engine": info.engine, "dtype": info.dtype} | measured.figures(case, floor_ms(case, work, ceilings))
+        row = {"engine": info.engine, "dtype": info.dtype} | measured.figures(case, floors_ms(case, work, ceilings))
         rows.append(row)
         print(json.dumps(row), flush=True)
         if options.out:

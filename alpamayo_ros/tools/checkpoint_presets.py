@@ -9,10 +9,11 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from alpamayo_ros.model.config import RANDOM_WEIGHTS_KEY, TARGETS
+from alpamayo_ros.model.config import TARGETS
 from alpamayo_ros.model.geometry import QWEN3_VL_8B
 from alpamayo_ros.model.prompt import CAMERA_NAMES, SYSTEM, TASK
 from alpamayo_ros.model.vocabulary import special_token_names
+from alpamayo_ros.tools.mini_preset import MINI_BACKBONE, MINI_SIZES, MINI_TEXTS
 
 MODEL_TYPE = "alpamayo1_5"
 TRAJECTORY_TOKENS = 4000
@@ -91,7 +92,7 @@ class Preset:
     about: str
     backbone: Mapping[str, Any]  # the backbone's config.json, but for the token ids
     tokenizer: Callable[[], Tokenizer]  # the backbone's
-    sizes: Mapping[str, Any]  # what config.json says of the expert, the projection and the images
+    sizes: Mapping[str, Any]  # what config.json says otherwise than NVIDIA's: of the expert, the images, ...
     shard_bytes: int
 
 
@@ -110,6 +111,14 @@ PRESETS = {
                 "action_in_proj_cfg": {"hidden_size": 64},
             },
             shard_bytes=4_000_000,
+        ),
+        Preset(
+            name="mini",
+            about="the size of the small trained one, 9 MB",
+            backbone=MINI_BACKBONE,
+            tokenizer=lambda: small_tokenizer((*SENTENCES, *MINI_TEXTS)),
+            sizes=MINI_SIZES,
+            shard_bytes=20_000_000,
         ),
         Preset(
             name="full",
@@ -133,15 +142,15 @@ PRESETS = {
 }
 
 
-def small_tokenizer(special: Sequence[str] = QWEN_TOKENS) -> Tokenizer:
-    """A byte-level BPE tokenizer with a few hundred merges and Qwen's special tokens."""
+def small_tokenizer(texts: Sequence[str] = SENTENCES, special: Sequence[str] = QWEN_TOKENS) -> Tokenizer:
+    """A byte-level BPE tokenizer with a few hundred merges, learned from texts, and Qwen's special tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=640, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
-    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in special])
     return tokenizer
 
@@ -185,13 +194,12 @@ def backbone_config(preset: Preset, tokenizer: Tokenizer, vocab_size: int) -> di
 
 def model_config(preset: Preset, base_size: int) -> dict[str, Any]:
     """config.json with NVIDIA's keys, over a backbone whose tokenizer has `base_size` tokens."""
-    bins = TRAJECTORY_TOKENS
+    bins = preset.sizes.get("traj_vocab_size", TRAJECTORY_TOKENS)
     added = [name for name in special_token_names(MODEL_TYPE) if name not in QWEN_TOKENS]
     named = ("history", "future", "history_start", "future_start", "history_end", "future_end")
     config: dict[str, Any] = {
         "model_type": MODEL_TYPE,
         "architectures": ["Alpamayo1_5"],
-        RANDOM_WEIGHTS_KEY: True,
         "vlm_name_or_path": "vlm_base",
         "vlm_backend": "qwenvl3",
         "traj_vocab_size": bins,
@@ -208,13 +216,11 @@ def model_config(preset: Preset, base_size: int) -> dict[str, Any]:
         "expert_non_causal_attention": True,
         "include_camera_ids": True,
         "include_frame_nums": True,
-        **preset.sizes,
         "diffusion_cfg": {"int_method": "euler", "num_inference_steps": 10},
         "action_in_proj_cfg": {
             "num_enc_layers": 4,
             "max_freq": 100.0,
             "num_fourier_feats": 20,
-            **preset.sizes["action_in_proj_cfg"],
         },
         "action_out_proj_cfg": {},
         "action_space_cfg": {
@@ -230,6 +236,8 @@ def model_config(preset: Preset, base_size: int) -> dict[str, Any]:
         "traj_tokenizer_cfg": {"num_bins": 3000, "dims_min": [-10.0, -10.0], "dims_max": [10.0, 10.0]},
         "hist_traj_tokenizer_cfg": {},
     }
+    for key, value in preset.sizes.items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, Mapping) else value
     for section, name in TARGETS.items():
         config[section] = {"_target_": f"alpamayo1_5.{name}", **config[section]}
     return config

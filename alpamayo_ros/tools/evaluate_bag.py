@@ -34,10 +34,12 @@ from alpamayo_ros.evaluation.many_bags import (
     write_summary,
 )
 from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evaluation, unfinished
+from alpamayo_ros.evaluation.pose_source import OdometryPoses, PoseSource
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
 from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
-from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.evaluation.transform_poses import DEFAULT_WINDOW, LONGEST_SPAN, TransformFrames, TransformPoses
+from alpamayo_ros.tools.command import guarded, number_within, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -77,6 +79,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--reasoning", choices=("shared", "independent", "off", "given"), help="default: as in the config")
     add("--seed", type=int, help="default: as in the config")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
+    add("--pose-source", choices=("odometry", "tf"), default="odometry", help="tf: for drives without odometry")
+    add("--tf-parent", default="", metavar="FRAME", help="with --pose-source tf (default: odom, or map without odom)")
+    add("--tf-child", default="", metavar="FRAME", help="with --pose-source tf (default: odometry.base_frame)")
+    add(
+        "--tf-window",
+        type=number_within(LONGEST_SPAN),
+        default=DEFAULT_WINDOW,
+        metavar="SECONDS",
+        help=f"with --pose-source tf: the velocity is the mean over this time (default {DEFAULT_WINDOW})",
+    )
     add(
         *("-p", "--parameter"),
         action="append",
@@ -119,7 +131,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     settings = load_rig(options.config, _changes(options))
     check_output(options.out, overwrite=options.overwrite)
     with BagReader(options.bag[0]) as bag:
-        inputs = BagInputs(bag, settings)
+        inputs = BagInputs(bag, settings, _pose_source(options, settings))
         engine = _engine(settings)
         try:
             job = Job(bag, inputs, settings, engine, ideal=options.ideal, show_progress=True)
@@ -201,6 +213,17 @@ def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool 
     if failed or not report["ticks"]["ok"]:
         return 1
     return TOO_BAD if too_bad else 0
+
+
+def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
+    frames = TransformFrames(options.tf_parent, options.tf_child, options.tf_window)
+    if options.pose_source == "tf":
+        if options.odometry_topic is not None:
+            raise ConfigurationError(f"--odometry-topic {options.odometry_topic}: --pose-source tf takes none")
+        return TransformPoses(frames, settings.odometry)
+    if frames != TransformFrames():
+        raise ConfigurationError("--tf-parent, --tf-child and --tf-window are for --pose-source tf")
+    return OdometryPoses(settings.odometry)
 
 
 def _engine(settings: Settings) -> Engine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alpamayo_ros.model.alpamayo import make_network_on_meta
 from alpamayo_ros.model.config import ModelConfig
@@ -24,15 +24,23 @@ class Ceilings:
 
     flops: float  # operations/s of a large bfloat16 matrix product
     bytes: float  # bytes/s, read and written, of a large copy on the device
+    fp8_flops: float = 0.0  # operations/s of a large float8_e4m3 matrix product with bfloat16 results; 0: there is none
 
     @classmethod
     def measure(cls, device: torch.device) -> Ceilings:
         """A product of two 8192 x 8192 matrices, and a copy of 4 GB: the median of ten."""
         a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device=device) for _ in range(2))
         flops = 2 * 8192**3 / _median_seconds(lambda: a @ b)
+        fp8 = 2 * 8192**3 / _fp8_seconds(a, b) if torch.cuda.get_device_capability(device) >= (8, 9) else 0.0
         source = torch.empty(1 << 32, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
-        return cls(flops, 2 * source.numel() / _median_seconds(lambda: target.copy_(source)))
+        return cls(flops, 2 * source.numel() / _median_seconds(lambda: target.copy_(source)), fp8)
+
+
+def _fp8_seconds(a: Tensor, b: Tensor) -> float:
+    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
+    one = torch.ones((), device=a.device)
+    return _median_seconds(lambda: torch._scaled_mm(left, right, one, one, out_dtype=torch.bfloat16))
 
 
 def _median_seconds(work) -> float:  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,26 +65,13 @@ def drive_node(
 
     from alpamayo_ros.msg import InferenceStatus
 
-    settings = load_rig(rig)
     parameters = {
-        "use_sim_time": "true",
         **({} if checkpoint is None else {"engine.checkpoint": str(checkpoint)}),
         "rate_hz": f"{rate_hz:.6f}",
         "sampling.num_samples": str(samples),
-        # on a slow machine messages, the clock and paths may be late, and are still to be compared: nothing is lost
-        "future_tolerance": "5.0",
-        "max_input_age": "30.0",
-        "max_result_age": "30.0",
-        "odometry.reliability": "reliable",
-        "odometry.depth": "100",
     }
-    for camera in settings.cameras:
-        parameters[f"cameras.{camera.name}.reliability"] = "reliable"
-        parameters[f"cameras.{camera.name}.depth"] = "100"
-    node_command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
-    for name, value in parameters.items():
-        node_command += ["-p", f"{name}:={value}"]
-    inputs = len(settings.cameras) + 1  # the cameras and the odometry
+    node_command = patient_node(rig, parameters)
+    inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
     play_command += ["--wait-for-subscribers", str(inputs), "--rate", f"{play_rate:.4f}"]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
@@ -109,14 +96,14 @@ def drive_node(
     listener.create_subscription(PathMessage, f"/{NODE}/output/path", on_path, 10)
     listener.create_subscription(InferenceStatus, f"/{NODE}/output/status", on_status, 10)
     try:
-        with log.open("w") as output, _process(node_command, output) as node:
+        with log.open("w") as output, child_process(node_command, output) as node:
             deadline = time.monotonic() + START_TIMEOUT
             while state != "active":
                 executor.spin_once(timeout_sec=0.2)
                 if node.poll() is not None or time.monotonic() > deadline:
                     raise AlpamayoError(f"the node did not become active (state '{state}'); its log is {log}")
             bar.set_description("the bag plays")
-            with _process(play_command, output) as player:
+            with child_process(play_command, output) as player:
                 while player.poll() is None:
                     executor.spin_once(timeout_sec=0.1)
                 if player.returncode:
@@ -132,6 +119,31 @@ def drive_node(
     if not paths:
         raise AlpamayoError(f"no path crossed DDS; the node's log is {log}")
     return paths
+
+
+def patient_node(rig: Path, parameters: Mapping[str, str]) -> list[str]:
+    """The command of a node in simulated time that loses nothing, on a slow machine too.
+
+    Args:
+        rig: its parameter file.
+        parameters: what else to set.
+    """
+    patient = {
+        "use_sim_time": "true",
+        # messages, the clock and paths may be late, and still count
+        "future_tolerance": "5.0",
+        "max_input_age": "30.0",
+        "max_result_age": "30.0",
+        "odometry.reliability": "reliable",
+        "odometry.depth": "100",
+    }
+    for camera in load_rig(rig).cameras:
+        patient[f"cameras.{camera.name}.reliability"] = "reliable"
+        patient[f"cameras.{camera.name}.depth"] = "100"
+    command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
+    for name, value in {**patient, **parameters}.items():
+        command += ["-p", f"{name}:={value}"]
+    return command
 
 
 def affordable_rate(report: Path, stride: float) -> float:
@@ -197,7 +209,7 @@ def _until_last_frame(bag: Path) -> float:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], output: object) -> Iterator[subprocess.Popen[bytes]]:
+def child_process(command: list[str], output: object) -> Iterator[subprocess.Popen[bytes]]:
     """A child that is gone when the block is left."""
     process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # type: ignore[call-overload]
     try:

@@ -1,40 +1,27 @@
 """Turns a recorded drive into a ROS 2 bag (MCAP).
 
-The bag has a CompressedImage topic per camera (/camera/NAME/image/compressed), /odometry with twist, /tf (odom to
-base_link) and /tf_static. It has no /clock: whoever plays it decides about time.
+The bag has a CompressedImage topic per camera (/camera/NAME/image/compressed) and, where the camera's calibration is
+known, CameraInfo beside it (/camera/NAME/camera_info); /odometry with twist, /tf (odom to base_link) and /tf_static.
+base_link is on the ground below the middle of the rear axle. It has no /clock: whoever plays it decides about time.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from alpamayo_ros.core.rotation import matrix_from_rpy
-from alpamayo_ros.core.types import Array, ConfigurationError
-from alpamayo_ros.evaluation.bag import BagWriter
-from alpamayo_ros.evaluation.drive_bag import SECOND, DriveBag
-from alpamayo_ros.evaluation.recording import (
-    Stamps,
-    Track,
-    base_poses,
-    camera_poses_in_ros_axes,
-    list_images,
-    read_image_file,
-    read_kitti_poses,
-    read_times,
-    read_tum_poses,
-    track_from_poses,
-)
-from alpamayo_ros.progress import progress
+from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.evaluation.datasets.comma2k19 import CAMERA_IN_BASE, read_comma2k19
+from alpamayo_ros.evaluation.datasets.drive import SECOND, RecordedDrive
+from alpamayo_ros.evaluation.datasets.images import PoseFile, named_folders, read_image_folders
+from alpamayo_ros.evaluation.datasets.kitti_odometry import is_kitti_odometry, read_kitti_odometry
+from alpamayo_ros.evaluation.datasets.kitti_raw import is_kitti_raw, read_kitti_raw
+from alpamayo_ros.evaluation.datasets.nuscenes import read_nuscenes
+from alpamayo_ros.evaluation.datasets.physical_ai import CAMERAS, read_physical_ai
+from alpamayo_ros.evaluation.datasets.write import write_drive
 from alpamayo_ros.tools.command import guarded, number_within, run_command
-
-UNIX_TIME = 100_000_000 * SECOND  # earlier stamps are counted from the recording's start
-DEFAULT_START = 1_000_000_000 * SECOND  # and begin here: in ROS a stamp of 0 means that there is none
 
 IMAGES_HELP = """One image per time and camera, and a file of poses.
 
@@ -45,6 +32,20 @@ y down, z forward. Poses of tum: rows of time x y z qx qy qz qw with times of th
 x forward, y left, z up. --pose-axes is for files that do it differently. With camera axes, odom is base_link at the
 first pose; with ros axes it is the world of the poses.
 """
+KITTI_HELP = """A sequence of the odometry benchmark (calib.txt, times.txt, image_0 to image_3, poses), or a drive of
+the raw data, synchronized and rectified (oxts, image_00 to image_03; the calibration in the folder above). The left
+camera becomes front_wide and the right one front_tele, as in config/kitti_stereo.yaml; colour is taken before gray.
+"""
+NUSCENES_HELP = """A scene, with all cameras that the tables name: front, front_left, front_right, back, back_left,
+back_right, as config/nuscenes_6cam.yaml has them. It needs `samples` and `sweeps`: keyframes alone are 2 Hz.
+"""
+COMMA_HELP = """A segment of a minute: video.hevc and global_pose. The camera becomes front_wide. The data set doesn't
+say where it is in the car: set --camera-to-base where you know better.
+"""
+PHYSICAL_AI_HELP = """A clip of NVIDIA's PhysicalAI-Autonomous-Vehicles, of a folder with its layout: labels/egomotion,
+camera/camera_*, and calibration/camera_intrinsics and sensor_extrinsics for CameraInfo. Archives are read as they are.
+Cameras are named as config/physical_ai_4cam.yaml has them. Clip time 0 becomes 1000000000 s. pyarrow is needed.
+"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -54,13 +55,78 @@ def build_parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    images = kinds.add_parser(
-        "images",
-        help="folders of images, a file of times and a file of poses",
-        description=IMAGES_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="FORMAT")
+    _add_images(kinds)
+
+    kitti = _add_format(kinds, "kitti", "KITTI, odometry benchmark or raw data", KITTI_HELP, _kitti)
+    kitti.add_argument("source", type=Path, metavar="SOURCE", help="folder of the benchmark, a sequence or a raw drive")
+    kitti.add_argument("--sequence", metavar="NAME", help="of the benchmark, such as 06")
+
+    nuscenes = _add_format(kinds, "nuscenes", "nuScenes", NUSCENES_HELP, _nuscenes)
+    nuscenes.add_argument("source", type=Path, metavar="SOURCE", help="folder with samples, sweeps and v1.0-...")
+    nuscenes.add_argument("--scene", metavar="NAME", help="such as scene-0103")
+    nuscenes.add_argument("--version", metavar="NAME", help="which tables, such as v1.0-mini, where there are several")
+
+    comma = _add_format(kinds, "comma2k19", "comma2k19", COMMA_HELP, _comma2k19)
+    comma.add_argument("source", type=Path, metavar="SOURCE", help="folder of a segment")
+    _add_mounting(
+        comma,
+        CAMERA_IN_BASE,
+        "where the camera is in base_link, m and rad, about fixed axes "
+        f"(default {' '.join(f'{value:g}' for value in CAMERA_IN_BASE)}: openpilot's height, the rest estimated)",
     )
+
+    physical_ai = _add_format(
+        kinds, "physical_ai", "NVIDIA's PhysicalAI-Autonomous-Vehicles", PHYSICAL_AI_HELP, _physical_ai
+    )
+    physical_ai.add_argument("source", type=Path, metavar="SOURCE", help="folder with labels, camera and calibration")
+    physical_ai.add_argument("--clip", metavar="ID", help="where there are several")
+    physical_ai.add_argument(
+        "--cameras", nargs="+", default=[], choices=CAMERAS, metavar="NAME", help="default: all that were downloaded"
+    )
+    return parser
+
+
+def _add_format(kinds: Any, name: str, short: str, long: str, read: Any) -> argparse.ArgumentParser:
+    """A subcommand with the options that all have."""
+    parser: argparse.ArgumentParser = kinds.add_parser(
+        name, help=short, description=long, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.set_defaults(read=read)
+    parser.add_argument("--out", type=Path, required=True, help="the bag, a folder to be made")
+    parser.add_argument(
+        "--start-stamp",
+        type=number_within(2**31),
+        metavar="SECONDS",
+        help="stamp of the earliest image or pose (default: Unix times as they are; others count from 1000000000)",
+    )
+    parser.add_argument(
+        "--latency",
+        type=number_within(1000),
+        default=0.0,
+        metavar="SECONDS",
+        help="images are received this long after their stamp (default 0); odometry at once",
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="keep every n-th image of each camera (default 1: all)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing bag")
+    return parser
+
+
+def _add_mounting(parser: argparse.ArgumentParser, default: tuple[float, ...], text: str) -> None:
+    parser.add_argument(
+        "--camera-to-base",
+        type=number_within(1000),
+        nargs=6,
+        default=default,
+        metavar=("X", "Y", "Z", "ROLL", "PITCH", "YAW"),
+        help=text,
+    )
+
+
+def _add_images(kinds: Any) -> None:
+    images = _add_format(kinds, "images", "folders of images, a file of times and one of poses", IMAGES_HELP, _images)
     images.add_argument(
         "--camera", action="append", required=True, metavar="NAME=FOLDER", help="a camera's images; once per camera"
     )
@@ -72,140 +138,65 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("camera", "ros"),
         help="camera: x right, y down, z forward (kitti's default); ros: x forward, y left, z up (tum's default)",
     )
-    images.add_argument(
-        "--camera-to-base",
-        type=number_within(1000),
-        nargs=6,
-        default=[0.0] * 6,
-        metavar=("X", "Y", "Z", "ROLL", "PITCH", "YAW"),
-        help="where the camera that the poses are of (the first --camera) is mounted in base_link, m and rad, about "
+    _add_mounting(
+        images,
+        (0.0,) * 6,
+        "where the camera that the poses are of (the first --camera) is mounted in base_link, m and rad, about "
         "fixed axes; all 0 is a camera at base_link that looks ahead (default: the poses are base_link's)",
     )
-    images.add_argument("--out", type=Path, required=True, help="the bag, a folder to be made")
-    images.add_argument(
-        "--start-stamp",
-        type=number_within(2**31),
-        metavar="SECONDS",
-        help="stamp of the first time (default: times as they are where they are Unix times, else 1000000000)",
+
+
+def _images(options: argparse.Namespace) -> RecordedDrive:
+    axes = options.pose_axes or {"kitti": "camera", "tum": "ros"}[options.pose_format]
+    return read_image_folders(
+        named_folders(options.camera),
+        options.times,
+        PoseFile(options.poses, options.pose_format, axes),
+        Mounting.from_xyz_rpy(options.camera_to_base),
     )
-    images.add_argument(
-        "--latency",
-        type=number_within(1000),
-        default=0.0,
-        metavar="SECONDS",
-        help="images are received this long after their stamp (default 0); odometry at once",
+
+
+def _kitti(options: argparse.Namespace) -> RecordedDrive:
+    if is_kitti_odometry(options.source):
+        return read_kitti_odometry(options.source, options.sequence)
+    if is_kitti_raw(options.source):
+        if options.sequence is not None:
+            raise ConfigurationError(f"--sequence {options.sequence}: {options.source} is a raw drive, and has none")
+        return read_kitti_raw(options.source)
+    raise ConfigurationError(
+        f"{options.source} is no recording of KITTI: expected a folder `sequences`, a sequence with calib.txt, or a "
+        "raw drive with a folder `oxts`"
     )
-    images.add_argument("--overwrite", action="store_true", help="replace an existing bag")
-    images.set_defaults(run=make_from_images)
-    return parser
 
 
-def make_from_images(options: argparse.Namespace) -> str:
-    """Write the bag of folders of images; returns a summary."""
-    cameras = _cameras(options.camera)
-    times = read_times(options.times)
-    for name, files in cameras.items():
-        if len(files) > len(times):
-            raise ConfigurationError(
-                f"camera {name} has {len(files)} images, but {options.times} only {len(times)} times; "
-                "expected a time for each image"
-            )
-    mounting = np.eye(4)
-    mounting[:3, :3] = matrix_from_rpy(*options.camera_to_base[3:])
-    mounting[:3, 3] = options.camera_to_base[:3]
-    stamps, poses = _poses(options, times, mounting)
-    shift = _shift(int(times[0]), options.start_stamp)
-    track = track_from_poses(stamps + shift, poses)
-    latency = round(options.latency * SECOND)
-    if latency < 0:
-        raise ConfigurationError(f"--latency {options.latency}: expected at least 0 s")
-    _write(options, cameras, times + shift, track, mounting, latency)
-    seconds = (track.stamps_ns[-1] - track.stamps_ns[0]) / SECOND
-    counts = ", ".join(f"{len(files)} images of {name}" for name, files in cameras.items())
-    return f"{options.out}: {counts}, {len(track.stamps_ns)} poses over {seconds:.1f} s"
+def _nuscenes(options: argparse.Namespace) -> RecordedDrive:
+    return read_nuscenes(options.source, options.scene, options.version)
 
 
-def _cameras(arguments: list[str]) -> dict[str, list[Path]]:
-    cameras: dict[str, list[Path]] = {}
-    for argument in arguments:
-        name, _, folder = argument.partition("=")
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or not folder:
-            raise ConfigurationError(
-                f"--camera {argument}: expected NAME=FOLDER, the name of letters, digits and underscores"
-            )
-        if name in cameras:
-            raise ConfigurationError(f"--camera {name} is given twice; expected each name once")
-        cameras[name] = list_images(Path(folder))
-    return cameras
+def _comma2k19(options: argparse.Namespace) -> RecordedDrive:
+    return read_comma2k19(options.source, Mounting.from_xyz_rpy(options.camera_to_base))
 
 
-def _poses(options: argparse.Namespace, times: Stamps, mounting: Array) -> tuple[Stamps, Array]:
-    """Stamps [N] in the clock of `times`, and poses [N, 4, 4] of base_link in odom."""
-    if options.pose_format == "tum":
-        stamps, poses = read_tum_poses(options.poses)
-        axes = options.pose_axes or "ros"
-    else:
-        poses = read_kitti_poses(options.poses)
-        axes = options.pose_axes or "camera"
-        if len(poses) > len(times):
-            raise ConfigurationError(
-                f"{options.poses} has {len(poses)} poses, but {options.times} only {len(times)} times; "
-                "expected a time for each pose"
-            )
-        stamps = times[: len(poses)]
-    if axes == "camera":
-        poses = mounting @ camera_poses_in_ros_axes(poses)  # the world moves to where base_link starts
-    return stamps, base_poses(poses, mounting)
+def _physical_ai(options: argparse.Namespace) -> RecordedDrive:
+    return read_physical_ai(options.source, options.clip, tuple(options.cameras))
 
 
-def _shift(first_ns: int, start: float | None) -> int:
-    """What is added to every stamp, ns."""
-    if start is not None:
-        if start <= 0:
-            raise ConfigurationError(f"--start-stamp {start}: expected more than 0 s, which means no stamp in ROS")
-        return round(start * SECOND) - first_ns
-    return 0 if first_ns >= UNIX_TIME else DEFAULT_START - first_ns
-
-
-def _write(
-    options: argparse.Namespace,
-    cameras: dict[str, list[Path]],
-    image_stamps: Stamps,
-    track: Track,
-    mounting: Array,
-    latency: int,
-) -> None:
-    first_ns = int(min(image_stamps[0], track.stamps_ns[0]))
-    with BagWriter(options.out, overwrite=options.overwrite) as writer:
-        bag = DriveBag(writer)
-        events: list[tuple[int, Callable[[], None]]] = []  # receive time, and what writes it
-        posed = next(iter(cameras))
-        events.append((first_ns, partial(bag.mountings, first_ns, {posed: (mounting[:3, 3], mounting[:3, :3])})))
-        for number, stamp in enumerate(map(int, track.stamps_ns)):
-            pose = (track.position[number], track.rotation[number], track.linear[number], track.angular[number])
-            events.append((stamp, partial(bag.pose, stamp, *pose)))
-        for name, files in cameras.items():
-            for stamp, file in zip(map(int, image_stamps), files, strict=False):
-                events.append((stamp + latency, partial(_write_image, bag, name, stamp, file, stamp + latency)))
-        events.sort(key=lambda event: event[0])
-        for _, write in progress(events, desc=f"writing {options.out.name}", unit=" messages"):
-            write()
-
-
-def _write_image(bag: DriveBag, camera: str, stamp_ns: int, file: Path, receive_ns: int) -> None:
-    data, form = read_image_file(file)
-    bag.image(camera, stamp_ns, data, form, receive_ns)
+def _make(options: argparse.Namespace) -> int:
+    start_ns = None if options.start_stamp is None else round(options.start_stamp * SECOND)
+    drive: RecordedDrive = options.read(options).thinned(options.every).beginning_at(start_ns)
+    write_drive(drive, options.out, latency_ns=round(options.latency * SECOND), overwrite=options.overwrite)
+    for note in drive.notes:
+        print(f"note: {note}")
+    counts = ", ".join(f"{len(camera.stamps_ns)} images of {camera.name}" for camera in drive.cameras)
+    seconds = (drive.track.stamps_ns[-1] - drive.track.stamps_ns[0]) / SECOND
+    print(f"{options.out}: {counts}, {len(drive.track.stamps_ns)} poses over {seconds:.1f} s")
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when the bag is there."""
     options = build_parser().parse_args(arguments)
-
-    def make() -> int:
-        print(options.run(options))
-        return 0
-
-    return guarded(make, interrupted="interrupted; nothing was written")
+    return guarded(lambda: _make(options), interrupted="interrupted; nothing was written")
 
 
 if __name__ == "__main__":

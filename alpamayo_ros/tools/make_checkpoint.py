@@ -23,7 +23,7 @@ from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
 from alpamayo_ros.engine.device import resolve_device
 from alpamayo_ros.model.alpamayo import make_network_on_meta
 from alpamayo_ros.model.checkpoint import INDEX_FILE, Checkpoint
-from alpamayo_ros.model.config import RANDOM_SEED_KEY, ModelConfig
+from alpamayo_ros.model.config import RANDOM_SEED_KEY, RANDOM_WEIGHTS_KEY, ModelConfig
 from alpamayo_ros.model.random_weights import random_tensors
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.checkpoint_presets import PRESETS, Preset, backbone_config, model_config
@@ -69,7 +69,12 @@ def make_checkpoint(
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         folder = Path(scratch) / out.name
-        _write_descriptions(folder, preset, seed, shapes_only)
+        write_descriptions(
+            folder,
+            preset,
+            {RANDOM_WEIGHTS_KEY: True} | ({RANDOM_SEED_KEY: seed} if shapes_only else {}),
+            README.format(preset=preset.name, seed=seed),
+        )
         network = make_network_on_meta(ModelConfig.load(folder))
         if out.is_dir() and _is_the_same(out, folder, None if shapes_only else network.shapes()):
             return False
@@ -83,16 +88,23 @@ def make_checkpoint(
     return True
 
 
-def _write_descriptions(folder: Path, preset: Preset, seed: int, shapes_only: bool) -> None:
-    """Everything but the weights."""
+def write_descriptions(folder: Path, preset: Preset, weights: Mapping[str, Any], readme: str) -> None:
+    """Everything but the weights.
+
+    Args:
+        folder: A new one.
+        preset: The checkpoint's kind.
+        weights: What config.json says of the weights; nothing of trained ones.
+        readme: The model card.
+    """
     base = folder / "vlm_base"
     base.mkdir(parents=True)
     tokenizer = preset.tokenizer()
     config = model_config(preset, tokenizer.get_vocab_size())
     tokenizer.save(str(base / "tokenizer.json"))
     write_json(base / "config.json", backbone_config(preset, tokenizer, config["vocab_size"]))
-    write_json(folder / "config.json", {**config, RANDOM_SEED_KEY: seed} if shapes_only else config)
-    (folder / "README.md").write_text(README.format(preset=preset.name, seed=seed))
+    write_json(folder / "config.json", {**config, **weights})
+    (folder / "README.md").write_text(readme)
 
 
 def _is_the_same(out: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]] | None) -> bool:

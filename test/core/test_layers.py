@@ -42,6 +42,11 @@ def test_imports_only_from_layers_above(path: Path) -> None:
     # evaluation and sim use the core and the engine exactly as the node does, without the node
     if layer in {"evaluation", "sim"}:
         assert "ros" not in imported
+    # training stays apart from the inference code that it trains for
+    if layer == "training":
+        assert imported <= {"core", "model", "sim", "training"}
+    if layer not in {"training", "tools"}:
+        assert "training" not in imported
     roots = {module.split(".")[0] for module in modules}
     assert not roots & FORBIDDEN.get(layer, set())
     if layer not in MAY_USE_ROS:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_checkpoint import write_tiny_checkpoint
 
-from alpamayo_ros.sim.drive import synthetic_drive
-from alpamayo_ros.tools.synthetic_drive import write_drive
+from alpamayo_ros.tools.synthetic_drive import main as synthetic_drive
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -34,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository as the pages suppose it: with a drive, and the demo's checkpoint."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "config").symlink_to(ROOT / "config")
-    write_drive(synthetic_drive(4.0, 0, width=64, height=36), folder / "out" / "drive")
+    drive = folder / "out" / "drive"
+    assert synthetic_drive(["--duration", "4", "--size", "64", "36", "--out", str(drive)]) == 0
     write_tiny_checkpoint(folder / "out" / "demo" / "tiny_checkpoint")
     return folder
 

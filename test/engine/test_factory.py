@@ -70,7 +70,7 @@ def test_a_process_that_cannot_be_is_an_error(arguments: dict[str, str], message
     ("kind", "arguments", "message"),
     [
         ("transformers", {"tensor_parallel_size": 2}, "tensor_parallel_size is 2; only engine.kind vllm"),
-        ("onnx", {}, "engine.kind is 'onnx'; it has to be one of transformers, vllm, null"),
+        ("onnx", {}, "engine.kind is 'onnx'; it has to be one of transformers, native, vllm, null"),
         ("transformers", {"dtype": "int8"}, "dtype is 'int8'"),
         ("transformers", {"device": "gpu"}, "device is 'gpu'; it has to be auto, cpu, cuda or cuda:N"),
     ],

@@ -40,6 +40,7 @@ def test_guided_ticks_stay_alone_even_when_they_are_alike() -> None:
 
 def test_a_batch_has_bounds() -> None:
     assert [len(places) for places in group([PLAIN] * (2 * MOST_TICKS + 1), 64)] == [MOST_TICKS, MOST_TICKS, 1]
+    assert [len(places) for places in group([PLAIN] * 5, 64, most_ticks=2)] == [2, 2, 1]
     independent = replace(PLAIN, reasoning="independent", num_samples=6)
     assert [len(places) for places in group([independent] * 5, 16)] == [2, 2, 1]
     assert [len(places) for places in group([independent] * 2, 5)] == [1, 1]  # what one tick needs is had in any case

@@ -15,6 +15,7 @@ from alpamayo_ros.evaluation.answers import Answer, Answers
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.evaluate import Job, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
+from alpamayo_ros.evaluation.pose_source import OdometryPoses
 
 RUN = {"engine": "null"}
 
@@ -83,6 +84,23 @@ def test_other_parameters_begin_anew(tmp_path: Path, bag: Path) -> None:
     at_once, second = Asked(), Asked()
     expected = run(bag, tmp_path / "at_once", at_once, seed=5)
     assert without_timings(run(bag, tmp_path / "out", second, seed=5)) == without_timings(expected)
+    assert second.asked == at_once.asked
+
+
+def test_poses_of_another_source_begin_anew(tmp_path: Path, bag: Path) -> None:
+    settings, engine = rig(), Asked({8: KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        run(bag, tmp_path / "out", engine)
+
+    class Elsewhere(OdometryPoses):
+        description = "elsewhere"
+
+    second = Asked()
+    with BagReader(bag) as reader:
+        inputs = BagInputs(reader, settings, Elsewhere(settings.odometry))
+        evaluate(Job(reader, inputs, settings, second), tmp_path / "out")
+    at_once = Asked()
+    run(bag, tmp_path / "at_once", at_once)
     assert second.asked == at_once.asked
 
 

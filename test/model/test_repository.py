@@ -116,3 +116,15 @@ def test_what_is_neither_a_folder_nor_a_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"config\.json is a file; give the folder that it lies in"):
         find_folder(str(tmp_path / "config.json"), ["*"], has_config)
+
+
+def test_what_comes_with_the_package_has_a_short_name(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mini").mkdir()
+    (tmp_path / "mini" / "config.json").write_text("{}")
+    monkeypatch.setattr("alpamayo_ros.model.repository.SHIPPED", tmp_path)
+    assert find_folder("mini", ["*"], has_config) == tmp_path / "mini"
+    with pytest.raises(ConfigurationError, match=r"maxi is no folder; .* or what comes with the package: mini"):
+        find_folder("maxi", ["*"], has_config)
+    assert asked == []

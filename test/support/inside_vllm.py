@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix, LayerCache
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 
 
 def worker(engine: VllmEngine) -> Any:
@@ -36,6 +39,12 @@ def free_blocks(engine: VllmEngine) -> int:
     return scheduler(engine).kv_cache_manager.block_pool.get_num_free_blocks()
 
 
+def forget(engine: VllmEngine) -> None:
+    """Nothing in the cache is found again."""
+    free_blocks(engine)
+    assert engine._backbone._engine.reset_prefix_cache()
+
+
 def gather(layer: LayerCache, prefix: KVPrefix) -> tuple[torch.Tensor, torch.Tensor]:
     """Copies of the keys and values of a prefix, [tokens, kv_heads, head_dim]."""
     blocks = list(prefix.block_ids)
@@ -59,6 +68,42 @@ def jobs(engine: VllmEngine) -> Iterator[list[Any]]:
         yield seen
     finally:
         del expert.run
+
+
+@contextmanager
+def before_each_flow(engine: VllmEngine, action: Callable[[FlowJob], None]) -> Iterator[None]:
+    """Do something with a tick's flow before it runs."""
+    expert = worker(engine)._alpamayo
+    run = expert.run
+
+    def wrapped(job: FlowJob) -> torch.Tensor:
+        action(job)
+        return run(job)
+
+    expert.run = wrapped
+    try:
+        yield
+    finally:
+        del expert.run
+
+
+@contextmanager
+def broken_model(engine: VllmEngine, name: str, works: int = 0) -> Iterator[None]:
+    """A model whose method (forward, or compute_logits after it) fails, after it has worked a number of times."""
+    broken = model(engine)
+    method = getattr(broken, name)
+    calls = itertools.count()
+
+    def fail(*arguments: Any, **more: Any) -> Any:
+        if next(calls) < works:
+            return method(*arguments, **more)
+        raise EngineError("broken on purpose")
+
+    setattr(broken, name, fail)
+    try:
+        yield
+    finally:
+        delattr(broken, name)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import torch
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.tools import bench_gpu, make_checkpoint
-from alpamayo_ros.tools.bench_gpu import CASES, floor_ms, measure, ticks
+from alpamayo_ros.tools.bench_gpu import measure
+from alpamayo_ros.tools.gpu_cases import CASES, floors_ms, ticks
 from alpamayo_ros.tools.gpu_floors import Ceilings, Work
 
 H200 = Ceilings(flops=790e12, bytes=4.3e12)
@@ -31,8 +32,10 @@ def test_the_floors_of_the_stages_are_those_counted_by_hand(work: Work) -> None:
 
 
 def test_a_draft_saves_the_decoding(work: Work) -> None:
-    assert floor_ms(CASES["1"], work, H200) == pytest.approx(150, abs=1)
-    assert floor_ms(CASES["1"], work, H200) - floor_ms(CASES["draft"], work, H200) == pytest.approx(21 * 3.64, abs=1)
+    written, confirmed = floors_ms(CASES["1"], work, H200), floors_ms(CASES["draft"], work, H200)
+    assert sum(written.values()) == pytest.approx(150, abs=1)
+    assert written["reasoning"] - confirmed["reasoning"] == pytest.approx(21 * 3.64, abs=1)
+    assert floors_ms(CASES["prepared"], work, H200)["vision"] == 0
 
 
 def test_every_tick_has_one_new_frame_per_camera() -> None:
@@ -53,7 +56,8 @@ def test_a_still_picture_confirms_the_whole_draft(tmp_path: Path, monkeypatch: p
     for name in ("reset_peak_memory_stats", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda: 0)
     engine = TransformersEngine.load(str(folder), device="cpu", max_cameras=4)
-    figures = measure(engine, "draft", CASES["draft"], 1, first_serial=1).figures(CASES["draft"], None)
+    figures = measure(engine, "draft", CASES["draft"], 1, first_serial=1).figures(CASES["draft"], {"expert": 0.01})
     assert figures["drafts_accepted"] == figures["reasoning_tokens"] > 0
     assert figures["frames_encoded"] == 4
     assert figures["stages_ms"]["expert"] > 0
+    assert figures["stages_of_floor"] == {"expert": round(figures["stages_ms"]["expert"] / 0.01, 2)}

@@ -183,6 +183,14 @@ class TestImagesAndTimes:
         assert recording.make() == 0
         assert recording.odometry().stamps[1] == 1_700_000_001_123_456_789
 
+    def test_every_third_image(self, recording: Recording) -> None:
+        assert recording.make("--every", "3") == 0
+        images = list(recording.bag.messages(["/camera/front_wide/image/compressed"]))
+        stamps = [m.message.header.stamp.sec * 10**9 + m.message.header.stamp.nanosec for m in images]
+        assert stamps == [START_NS + round(time * 1e9) for time in recording.times[:20:3]]
+        assert images[1].message.data.tobytes() == (recording.folder / "left" / "000003.jpg").read_bytes()
+        assert recording.bag.count("/odometry") == 30
+
     def test_a_start_stamp_moves_everything(self, recording: Recording) -> None:
         assert recording.make("--start-stamp", "50") == 0
         assert recording.odometry().stamps[0] == 50 * 10**9
@@ -262,6 +270,16 @@ class TestMistakesAreNamed:
         assert recording.make() == 1
         assert "bag exists; remove it or choose another name" in capsys.readouterr().err
         assert recording.make("--overwrite") == 0
+
+    @pytest.mark.parametrize(
+        ("argument", "message"),
+        [("--every=0", "every 0th image: expected at least 1"), ("--start-stamp=0", "expected more than 0 s"),
+         ("--latency=-1", "a latency of -1.0 s: expected at least 0 s")],
+    )  # fmt: skip
+    def test_numbers_that_can_not_be(
+        self, recording: Recording, capsys: pytest.CaptureFixture, argument: str, message: str
+    ) -> None:
+        assert message in self.refused(recording, capsys, argument)
 
     def test_a_camera_without_a_folder(self, recording: Recording, capsys: pytest.CaptureFixture) -> None:
         assert recording.make("--camera", "front_tele") == 1

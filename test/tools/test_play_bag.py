@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drives import JPEG, record, straight
+from odd_bags import CUT, WHOLE
 
 from alpamayo_ros.evaluation.bag import BagWriter, ros_types
 from alpamayo_ros.evaluation.drive_bag import DriveBag
@@ -138,6 +140,23 @@ def test_a_loop_goes_on_until_interrupted_and_ends_cleanly(bag: Path, listener: 
     assert "interrupted after" in output
     positions = [m.pose.pose.position.x for m in listener[ODOMETRY]]
     assert positions[:103] == [*range(101), 0, 1]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["split", "split_without_metadata", "zstd_file", "zstd_file_alone", "zstd_messages", "mcap_without_index", "cut"],
+)
+def test_split_packed_and_cut_bags_are_played_too(tmp_path: Path, listener: Listener, shape: str) -> None:
+    messages = record(straight(5.0), 1)
+    bag = (WHOLE | {"cut": CUT["mcap"]})[shape](tmp_path / "bag", messages)
+    process = player(bag, "--rate", "4", "--wait-for-subscribers", "2", "--delay", "0.2")
+    listener.spin_while(lambda: process.poll() is None)
+    assert process.wait(timeout=5) == 0
+    poses = [m.pose.pose.position.x for m in listener[ODOMETRY]]
+    wanted = [m.content.pose.pose.position.x for m in messages if m.topic == ODOMETRY]
+    assert poses == (wanted[: len(poses)] if shape == "cut" else wanted)
+    assert len(poses) > 20
+    assert {bytes(m.data) for m in listener[IMAGE]} == {JPEG}
 
 
 def test_a_type_that_is_not_installed_is_left_out_with_a_warning(tmp_path: Path, ros_domain: int) -> None:

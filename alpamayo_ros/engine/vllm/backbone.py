@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.vllm.jobs import PIN, PINNED, ExpertPlan, ExpertReady
 from alpamayo_ros.engine.vllm.pictures import Picture
-from alpamayo_ros.engine.vllm.startup import GIB, stop_vllm
+from alpamayo_ros.engine.vllm.startup import stop_vllm
 from alpamayo_ros.model.prompt import Prompt
 
 T = TypeVar("T")
@@ -92,13 +92,13 @@ class VllmBackbone:
         self._engine = engine
         self._numbers = itertools.count()
         self._ready: ExpertReady = self.call("alpamayo_load", plan)
+        self._scheduler = engine.engine_core.engine_core.scheduler  # in this process, see startup.py
+        self._steps_in_flight: int = engine.vllm_config.max_concurrent_batches
         self._cache_blocks = engine.vllm_config.cache_config.num_gpu_blocks - 1  # vLLM keeps one for itself
 
     def describe(self) -> str:
-        """The cache and the memory, for the log."""
-        tokens = self._cache_blocks * self._ready.block_size
-        memory = f", {self._ready.device_bytes / GIB:.2f} GiB on the device" if self._ready.device_bytes else ""
-        return f"a KV cache of {tokens} tokens laid out as {self._ready.layout}{memory}"
+        """The cache, for the log."""
+        return f"a KV cache of {self._cache_blocks * self._ready.block_size} tokens laid out as {self._ready.layout}"
 
     def write(self, writings: Sequence[Writing], clock: StageClock) -> list[Written]:
         """Write all of them side by side.
@@ -114,7 +114,7 @@ class VllmBackbone:
 
         running: dict[str, _Running] = {}
         started = first = time.monotonic()
-        with self._aborting_what_is_left(running):
+        with self._leaving_nothing(running):
             for writing in writings:
                 parameters = SamplingParams(
                     temperature=0.0,
@@ -153,42 +153,40 @@ class VllmBackbone:
         names: list[str] = []
         left: dict[str, None] = {}
         found: dict[str, Pinned] = {}
-        try:
-            with self._aborting_what_is_left(left):
-                for reading in readings:
-                    parameters = SamplingParams(
-                        temperature=0.0,
-                        max_tokens=1,
-                        ignore_eos=True,
-                        detokenize=False,
-                        extra_args={"kv_transfer_params": {PIN: True}},
-                    )
-                    names.append(self._add(reading, parameters))
-                    left[names[-1]] = None
-                while left:
-                    for output in self._step():
-                        if output.request_id not in left or not output.finished:
-                            continue
-                        del left[output.request_id]
-                        kept = (output.kv_transfer_params or {}).get(PINNED)
-                        if kept is None:
-                            raise EngineError("vLLM gave up a request that reads the reasoning; see its log")
-                        found[output.request_id] = Pinned(kept["request"], tuple(kept["block_ids"]), kept["length"])
-        except BaseException:
-            self.release(list(found.values()))
-            raise
+        with self._leaving_nothing(left):
+            for reading in readings:
+                parameters = SamplingParams(
+                    temperature=0.0,
+                    max_tokens=1,
+                    ignore_eos=True,
+                    detokenize=False,
+                    extra_args={"kv_transfer_params": {PIN: True}},
+                )
+                names.append(self._add(reading, parameters))
+                left[names[-1]] = None
+            while left:
+                for output in self._step():
+                    if output.request_id not in left or not output.finished:
+                        continue
+                    del left[output.request_id]
+                    kept = (output.kv_transfer_params or {}).get(PINNED)
+                    if kept is None:
+                        raise EngineError("vLLM gave up a request that reads the reasoning; see its log")
+                    found[output.request_id] = Pinned(kept["request"], tuple(kept["block_ids"]), kept["length"])
         return [found[name] for name in names]
 
     def release(self, pinned: Sequence[Pinned]) -> None:
-        """Free what was pinned."""
-        if pinned:
-            self.call("alpamayo_release", [each.request for each in pinned])
-            self._engine.step()
+        """Free what was pinned, at once.
+
+        Raises:
+            EngineError: vLLM keeps it.
+        """
+        self._release({each.request for each in pinned})
 
     def close(self) -> None:
         """Stop vLLM and free its memory."""
         stop_vllm(self._engine)
-        del self._engine
+        del self._engine, self._scheduler
 
     def inspect(self, function: Callable[[Any], T]) -> T:
         """What a function finds in the first rank's worker; for tools and tests."""
@@ -203,6 +201,16 @@ class VllmBackbone:
         name = f"alpamayo-{next(self._numbers)}"
         self._engine.add_request(name, reading.as_input(), parameters)
         return name
+
+    def _release(self, requests: Set[str]) -> None:
+        if not requests:
+            return
+        self.call("alpamayo_release", sorted(requests))
+        for _ in range(self._steps_in_flight):  # word of it comes with a step's results, behind those in flight
+            self._engine.step()
+            if requests.isdisjoint(self._scheduler.requests):
+                return
+        raise EngineError(f"vLLM keeps sequences {self._steps_in_flight} steps after their release; see its log")
 
     def _step(self) -> list[Any]:
         outputs = list(self._engine.step())
@@ -224,13 +232,19 @@ class VllmBackbone:
         return bool(output.finished)
 
     @contextmanager
-    def _aborting_what_is_left(self, running: dict[str, Any]) -> Iterator[None]:
+    def _leaving_nothing(self, running: dict[str, Any]) -> Iterator[None]:
+        """If something goes wrong: end what runs, free what it pinned, forget what it should have computed."""
+        others = set(self._scheduler.requests)
         try:
             yield
-        except BaseException:
-            if running:
-                self._engine.abort_request(list(running))
-                self._engine.step()
+        except BaseException as failure:
+            self._engine.abort_request(list(running))
+            self._engine.step()
+            self._release(self._scheduler.requests.keys() - others)  # also what no output told of
+            # vLLM notes blocks and pictures as computed when it schedules a step; one that failed computed nothing
+            self._engine.reset_encoder_cache()
+            if not self._engine.reset_prefix_cache():
+                raise EngineError("vLLM failed while something was pinned; its cache may be wrong") from failure
             raise
 
     def _check_room(self, readings: Sequence[Reading]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
-    AlpamayoError,
     BadImageError,
-    ConfigurationError,
     EngineError,
     Frame,
     Observation,
@@ -28,17 +25,27 @@ from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Writing
-from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.faults import vllm_faults
+from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob
 from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
 from alpamayo_ros.engine.vllm.reasoner import VllmReasoner
-from alpamayo_ros.engine.vllm.startup import Sizes, check_device, check_ranks, set_environment, start_vllm, stop_vllm
+from alpamayo_ros.engine.vllm.startup import (
+    GIB,
+    Sizes,
+    check_device,
+    check_ranks,
+    set_environment,
+    start_vllm,
+    stop_vllm,
+)
 from alpamayo_ros.engine.vllm.tick import Reasoned, Tick
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
@@ -49,7 +56,6 @@ from alpamayo_ros.model.rope_positions import rope_positions
 logger = logging.getLogger(__name__)
 
 WARM_UP_SAMPLES = 6  # the node's default
-CAPTURED_SAMPLES = (1, 6, 16)  # and the most that there can be
 
 
 class VllmEngine:
@@ -105,7 +111,7 @@ class VllmEngine:
         sizes = Sizes.of(config, kind, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory, ranks)
         engine = start_vllm(config, sizes, where, kind, ranks, parameters)
         try:
-            shapes = _shapes(config, wanted.max_samples)
+            shapes = shapes_to_capture(config.flow.num_inference_steps, wanted.max_samples)
             plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
             backbone = VllmBackbone(engine, plan)
         except BaseException:
@@ -128,7 +134,16 @@ class VllmEngine:
         return cls(config, constants, info, backbone)
 
     def warm_up(self) -> None:
-        """Run a tick of the largest prompt in every way, and spare the garbage collector all that stays from now on."""
+        """Capture the flow's graphs, run a tick of the largest prompt in every way, and keep the garbage collector off.
+
+        Raises:
+            EngineError: too little memory; the message says what to lower.
+        """
+        self._check_open()
+        with vllm_faults(self.info.device):
+            held = self._backbone.call("alpamayo_capture")
+        if held:
+            logger.info("%s: %.2f GiB on the device", self.info.model, held / GIB)
         samples = min(WARM_UP_SAMPLES, self.info.max_samples)
         observation = dummy_observation(self.info.max_cameras)
         guided = replace(observation, navigation="Turn left in 30m")
@@ -151,7 +166,7 @@ class VllmEngine:
             except BadImageError:
                 continue
         if readings:
-            with _vllm_faults(self.info.device):
+            with vllm_faults(self.info.device):
                 self._backbone.write([Writing(reading, (), 1) for reading in readings], clock)
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
@@ -162,7 +177,7 @@ class VllmEngine:
             EngineError: options or an observation that this engine can't serve, or a fault of the device.
         """
         self._check_open()
-        with _vllm_faults(self.info.device):
+        with vllm_faults(self.info.device):
             tick = self._open(observation, options)
             before = self._backbone.call("alpamayo_images_encoded")
             prediction = self._drive(tick, self._reasoner.write([tick])[0], 0)
@@ -179,7 +194,7 @@ class VllmEngine:
             BadImageError, EngineError: as in `predict`, for all ticks if for one.
         """
         self._check_open()
-        with _vllm_faults(self.info.device):
+        with vllm_faults(self.info.device):
             ticks = [self._open(each, its) for each, its in zip(observations, options, strict=True)]
             reasoned = self._reasoner.write(ticks)
             return [self._drive(tick, its, tick.new_pictures) for tick, its in zip(ticks, reasoned, strict=True)]
@@ -191,7 +206,7 @@ class VllmEngine:
             BadImageError, EngineError: as in `predict`.
         """
         self._check_open()
-        with _vllm_faults(self.info.device):
+        with vllm_faults(self.info.device):
             tick = self._open(observation, replace(options, num_samples=1), question)
             if not options.max_reasoning_tokens:
                 return ""
@@ -289,24 +304,3 @@ def _prefix(reading: Reading, pinned: Pinned) -> KVPrefix:
     sizes = [(picture.rows, picture.columns) for picture in reading.pictures]
     delta = rope_positions(reading.prompt, sizes).delta
     return KVPrefix(pinned.block_ids, pinned.length, pinned.length + delta)
-
-
-def _shapes(config: ModelConfig, max_samples: int) -> tuple[FlowShape, ...]:
-    """What to capture: other numbers of samples take the next larger one."""
-    steps = config.flow.num_inference_steps
-    counts = sorted({min(count, max_samples) for count in (*CAPTURED_SAMPLES, max_samples)})
-    rows_and_samples = [(1, count) for count in counts] + [(count, 1) for count in counts if count > 1]
-    return tuple(FlowShape(*each, guided, steps) for each in rows_and_samples for guided in (False, True))
-
-
-@contextmanager
-def _vllm_faults(device: str) -> Iterator[None]:
-    """What vLLM and torch raise becomes this package's error."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise EngineError(str(error)) from error
-    except AlpamayoError:
-        raise
-    except Exception as error:  # vLLM has many kinds
-        raise EngineError(f"vLLM failed on {device}: {type(error).__name__}: {error}") from error

@@ -8,6 +8,11 @@ from vllm.distributed import tensor_model_parallel_all_reduce
 from alpamayo_ros.model.expert import Expert, ExpertLayer
 
 
+def sum_over_ranks(part: Tensor) -> Tensor:
+    """The sum of every rank's part."""
+    return tensor_model_parallel_all_reduce(part)
+
+
 class SummedOverRanks(nn.Module):
     """A Linear without bias whose input columns are spread over the ranks."""
 
@@ -15,9 +20,14 @@ class SummedOverRanks(nn.Module):
         super().__init__()
         self._linear = linear
 
+    @property
+    def weight(self) -> Tensor:
+        """This rank's columns."""
+        return self._linear.weight
+
     def forward(self, states: Tensor) -> Tensor:
         """Each rank's part, added up."""
-        return tensor_model_parallel_all_reduce(self._linear(states))
+        return sum_over_ranks(self._linear(states))
 
 
 def keep_shard(expert: Expert, rank: int, ranks: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,10 +11,11 @@ from torch import Tensor
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.flows import Flows
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.vllm.connector import PinningConnector
-from alpamayo_ros.engine.vllm.flow_runner import FlowRunner, uses_flash_attention
-from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import LayerCache, read_layers
+from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob
+from alpamayo_ros.engine.vllm.kv_layout import read_layers
 from alpamayo_ros.engine.vllm.plugin import register
 from alpamayo_ros.engine.vllm.random_loader import fill_action_network
 from alpamayo_ros.model.alpamayo import ActionNetwork, Constants, open_weights
@@ -36,49 +37,28 @@ class ResidentExpert:
             checkpoint.load_into(network, device, dtype)
         else:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
-        self.network = network.to(device)
+        network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
+        sum_over_ranks = None
         if ranks > 1:
-            from alpamayo_ros.engine.vllm.expert_shards import keep_shard
+            from alpamayo_ros.engine.vllm import expert_shards
 
-            keep_shard(self.network.expert, rank, ranks)
+            expert_shards.keep_shard(network.expert, rank, ranks)
+            sum_over_ranks = expert_shards.sum_over_ranks
+        self.network = network
         self.layers = layers
-        self._tokens = config.action_space.n_waypoints
-        self._max_blocks = math.ceil(plan.sequence_tokens / layers[0].keys.shape[1])
-        self._captured: dict[FlowShape, FlowRunner] = {}
-        if uses_flash_attention(layers):
-            pool = torch.cuda.graph_pool_handle()
-            for shape in sorted(plan.shapes, key=lambda shape: -shape.trajectories):  # the first sizes the pool
-                self._captured[shape] = self.runner(shape)
-                self._captured[shape].capture(pool)
+        self._shapes = plan.shapes
+        self.flows = Flows(network, layers, config.action_space.n_waypoints, plan.sequence_tokens, sum_over_ranks)
 
-    def runner(self, shape: FlowShape) -> FlowRunner:
-        """A runner of its own, not captured."""
-        return FlowRunner(self.network, self.layers, shape, self._tokens, self._max_blocks)
+    def capture(self) -> None:
+        """Compile and record the flow, on CUDA."""
+        if self.layers[0].keys.is_cuda:
+            self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""
-        rows, trajectories = len(job.prefixes), len(job.noise)
-        wanted = FlowShape(rows, trajectories // rows, bool(job.unguided), job.steps)
-        shape = self._smallest_captured(wanted)
-        runner = self._captured[shape] if shape else self.runner(wanted)
-        prefixes = [*job.prefixes]
-        if job.unguided:
-            spare = [prefixes[0]] * ((shape or wanted).rows - rows)
-            prefixes += [*spare, *job.unguided]
-        return runner.run(prefixes, job.noise, job.weight)[:trajectories].cpu()
-
-    def _smallest_captured(self, wanted: FlowShape) -> FlowShape | None:
-        """One row may be captured with more samples than wanted; more rows have one sample each, and may be more."""
-        fitting = [
-            shape
-            for shape in self._captured
-            if (shape.guided, shape.steps) == (wanted.guided, wanted.steps)
-            and (shape.rows == 1) == (wanted.rows == 1)
-            and shape.rows >= wanted.rows
-            and shape.samples >= wanted.samples
-        ]
-        return min(fitting, key=lambda shape: shape.trajectories, default=None)
+        samples = len(job.noise) // len(job.prefixes)
+        return self.flows.denoise(job.prefixes, job.unguided, job.weight, samples, job.noise, job.steps).cpu()
 
 
 class ExpertWorker:
@@ -91,23 +71,31 @@ class ExpertWorker:
 
     @torch.inference_mode()
     def alpamayo_load(self, plan: ExpertPlan) -> ExpertReady:
-        """Load the expert, prove the cache's layout, capture the graphs.
+        """Load the expert, and prove the cache's layout.
 
         Raises:
             EngineError: a layout that isn't known, or too little memory.
         """
         layers, layout = self._read_layers()
         ranks = self.vllm_config.parallel_config.tensor_parallel_size
-        try:
+        with _room_for("the action expert"):
             self._alpamayo = ResidentExpert(plan, layers, self.vllm_config.model_config.dtype, self.rank, ranks)
-        except torch.OutOfMemoryError as error:
-            raise EngineError(
-                f"no memory is left for the action expert: {error}; lower engine.kv_cache_memory or the number of "
-                "cameras, or use a device with more memory"
-            ) from error
-        device = layers[0].keys.device
-        allocated = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout, allocated)
+        return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout)
+
+    @torch.inference_mode()
+    def alpamayo_capture(self) -> int:
+        """Capture the flow's graphs.
+
+        Returns:
+            The bytes that torch holds on this rank's device then, vLLM's included; 0 on a CPU.
+
+        Raises:
+            EngineError: too little memory.
+        """
+        with _room_for("the action expert's graphs"):
+            self._alpamayo.capture()
+        device = self._alpamayo.layers[0].keys.device
+        return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
     def alpamayo_layout(self) -> str:
         """The name of the cache's layout, proved anew; no request may be in the cache.
@@ -142,6 +130,17 @@ class ExpertWorker:
         attention = self.vllm_config.compilation_config.static_forward_context
         head_dim = self.vllm_config.model_config.get_head_size()
         return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
+
+
+@contextmanager
+def _room_for(what: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"no memory is left for {what}: {error}; lower engine.kv_cache_memory or the number of cameras, or use a "
+            "device with more memory"
+        ) from error
 
 
 def _connector() -> PinningConnector:

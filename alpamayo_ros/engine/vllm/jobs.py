@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.model.config import ModelConfig
 
 DRAW_ARGUMENT = "alpamayo_draw"  # in SamplingParams.extra_args
@@ -34,28 +35,13 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class FlowShape:
-    """What a flow's buffers and graph are made for; the lengths of the prefixes are not part of it."""
-
-    rows: int  # R prefixes
-    samples: int  # G trajectories after each
-    guided: bool  # with as many prefixes again, without the route, in the same batch
-    steps: int  # of Euler's method
-
-    @property
-    def trajectories(self) -> int:
-        """R G."""
-        return self.rows * self.samples
-
-
-@dataclass(frozen=True)
 class ExpertPlan:
     """What the worker needs to know to make the expert ready."""
 
     config: ModelConfig
     bf16_constants: bool
     sequence_tokens: int  # of a prefix, at most
-    shapes: tuple[FlowShape, ...]  # to capture on CUDA
+    shapes: tuple[FlowShape, ...]  # to capture
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,6 @@ class ExpertReady:
     parameters: int  # of the expert and its projections
     block_size: int  # tokens in a block of the KV cache
     layout: str  # of the KV cache, as proved
-    device_bytes: int  # that torch holds on this rank's device, vLLM's included; 0 on a CPU
 
 
 @dataclass(frozen=True, eq=False)

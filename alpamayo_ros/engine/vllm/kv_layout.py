@@ -7,32 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
 
 Views = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # cache tensor, head_dim -> keys, values
-
-
-@dataclass(frozen=True)
-class KVPrefix:
-    """A sequence in the cache that the expert reads where it lies."""
-
-    block_ids: tuple[int, ...]
-    length: int  # tokens; the last block holds others, or none, behind it
-    first_position: int  # the rotary position of the first action token
-
-
-@dataclass(frozen=True, eq=False)
-class LayerCache:
-    """One layer's keys and values, views of vLLM's own memory."""
-
-    keys: Tensor  # [blocks, block_size, kv_heads, head_dim]
-    values: Tensor
 
 
 def _blocks_then_kv(cache: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:

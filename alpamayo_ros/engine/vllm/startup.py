@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",  # its logits processors have another interface
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "TRITON_F32_DEFAULT": "ieee",  # attention in float32 is that, not TF32; other types aren't concerned
 }
 DEFAULTS = {  # unless the user says otherwise
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -154,6 +155,8 @@ def start_vllm(
         ModelRegistry.register_model(ARCHITECTURE, AlpamayoForConditionalGeneration)
     register()
     CheckpointConfigParser.loaded = config
+    # of a step that failed vLLM would log the pictures
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     eager = device.type == "cpu"
     if eager:  # vLLM sets the number of threads at every request, and warns at every request that it can't
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)
@@ -170,8 +173,6 @@ def start_vllm(
         "max_num_batched_tokens": sizes.batch_tokens,
         "kv_cache_memory_bytes": sizes.kv_bytes,
         "enable_prefix_caching": True,
-        # with it, a step that failed or was cut off left blocks behind on CUDA (vLLM 0.25.1)
-        "async_scheduling": False,
         "limit_mm_per_prompt": {"image": sizes.frames, "video": 0},
         "mm_processor_cache_gb": 1,
         "disable_log_stats": True,
@@ -181,7 +182,8 @@ def start_vllm(
         "kv_transfer_config": KVTransferConfig(
             kv_connector="PinningConnector",
             kv_connector_module_path=f"{PACKAGE}.connector",
-            kv_role="kv_both",
+            # a consumer's blocks are freed by a count of steps, which goes wrong for good when a step fails
+            kv_role="kv_producer",
         ),
     }
     if config.random_seed is not None:

@@ -85,7 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="GOLDEN_DIR", help="a folder of golden files")
     parser.add_argument("--only", metavar="NAME", help="a file, a case or a quantity, such as action_space/left_turn")
     parser.add_argument(
-        "--engine", choices=["transformers", "vllm"], default="transformers", help="whose models (default: %(default)s)"
+        "--engine",
+        choices=["transformers", "native", "vllm"],
+        default="transformers",
+        help="whose models (default: %(default)s)",
     )
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of the weights of whole models")

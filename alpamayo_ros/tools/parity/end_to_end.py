@@ -16,6 +16,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.reasoning import write
+from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
@@ -23,12 +24,11 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate, mix_velocities
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import ImageConfig, preprocess
-from alpamayo_ros.model.kv_cache import KVCache, Prefix
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.tools.parity.case import Case, CaseResult, Checker, Machine, close, equal, not_supported, same_text
 from alpamayo_ros.tools.parity.predictions import ROTATION_TOLERANCE, XYZ_TOLERANCE, check_predictions
-from alpamayo_ros.tools.parity.recipes import recipe_image
+from alpamayo_ros.tools.parity.recipes import recipe_images
 from alpamayo_ros.tools.parity.recorded_writer import RecordedWriter
 from alpamayo_ros.tools.parity.tolerances import TOLERANCES, Tolerances
 
@@ -38,28 +38,35 @@ PIXEL_TOLERANCE = 1e-6
 CONSTANT_TOLERANCE = 1e-6  # relative
 
 Arrays = Mapping[str, np.ndarray]
-ModelWith = Callable[[bool], AlpamayoModel]  # bf16_constants -> model
+ModelWith = Callable[[bool], Any]  # bf16_constants -> model
 
 
-def _cases(path: Path, machine: Machine) -> Iterator[Case]:
+def cases(path: Path, machine: Machine, kind: type[EndToEndRun]) -> Iterator[Case]:
+    """The cases of a file, each to be run by `kind`."""
     settings = json.loads(path.with_suffix(".json").read_text())
 
     @cache
-    def model_with(bf16_constants: bool) -> AlpamayoModel:
+    def model_with(bf16_constants: bool) -> Any:
         config = ModelConfig.load(path.parent / settings["model"], path.parent / "tokenizer")
-        return AlpamayoModel.load(config, machine.device, machine.dtype, bf16_constants)
+        return kind.model_of(AlpamayoModel.load(config, machine.device, machine.dtype, bf16_constants))
 
     with np.load(path) as file:
         keys = file.files
     for name, case in settings["cases"].items():
         wanted = [key for key in keys if key.startswith(f"{name}/")]
         yield Case(
-            f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, wanted, case, model_with, machine)
+            f"{path.stem}/{name}", partial(_check, f"{path.stem}/{name}", path, wanted, case, model_with, machine, kind)
         )
 
 
 def _check(
-    name: str, path: Path, keys: Sequence[str], settings: Mapping[str, Any], model_with: ModelWith, machine: Machine
+    name: str,
+    path: Path,
+    keys: Sequence[str],
+    settings: Mapping[str, Any],
+    model_with: ModelWith,
+    machine: Machine,
+    kind: type[EndToEndRun],
 ) -> Iterator[CaseResult]:
     if settings.get("autocast_bf16"):
         yield not_supported(name, "it was recorded under autocast in bfloat16")
@@ -71,7 +78,7 @@ def _check(
     if tolerances.teacher_forced:
         settings = {**settings, "forced_plan": _written(arrays)}
     with torch.inference_mode():
-        yield from _Run(name, arrays, settings, model, machine, tolerances).results()
+        yield from kind(name, arrays, settings, model, machine, tolerances).results()
 
 
 def _written(arrays: Arrays) -> list[list[int]]:
@@ -81,15 +88,24 @@ def _written(arrays: Arrays) -> list[list[int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
-    """One case, run again."""
+class EndToEndRun:
+    """One case, run again by the transformers engine's model."""
 
     name: str
     arrays: Arrays
     settings: Mapping[str, Any]
-    model: AlpamayoModel
+    model: Any  # a ResidentModel whose single steps can be looked at: `network`, `context` and `velocity`
     machine: Machine
     tolerances: Tolerances
+
+    @staticmethod
+    def model_of(loaded: AlpamayoModel) -> Any:
+        """What the cases run."""
+        return loaded
+
+    def engine_of(self, model: Any) -> StepwiseEngine:
+        """The engine on a model."""
+        return TransformersEngine(model, self.name, max_samples=1, max_cameras=7)
 
     def results(self) -> Iterator[CaseResult]:
         """Every comparison, in the order of the computation."""
@@ -103,9 +119,9 @@ class _Run:
 
         samples, generated = self.settings["num_traj_samples"], self.settings["generated"]
         rows = [row for row in range(len(prompts)) for _ in range(samples)]
-        prompt_cache = KVCache(self.model.backbone.layers, batch.length)
+        prompt_cache = self.model.new_cache(batch.length)
         logits = self.model.backbone.read(batch, prompt_cache)
-        tokens_and_room = batch.length + generated + self.model.config.action_space.n_waypoints
+        tokens_and_room = batch.length + generated + self.model.room(1)
         kv = prompt_cache.branch(rows, batch.length, tokens_and_room)
         batch = batch.take(rows)
         writer = RecordedWriter(self.settings, self.vocabulary, len(rows))
@@ -116,7 +132,7 @@ class _Run:
         if "x0_noise" in self.arrays and not self.tolerances.teacher_forced:
             config = replace(self.model.config, images=self._image_config)
             model = replace(self.model, config=config)
-            engine = TransformersEngine(model, self.name, max_samples=1, max_cameras=7)
+            engine = self.engine_of(model)
             yield from check_predictions(
                 self.name, self.arrays, self.settings, engine, self.vocabulary, self.frames, rows
             )
@@ -129,9 +145,7 @@ class _Run:
     @cached_property
     def frames(self) -> np.ndarray:
         """uint8 [images, 3, H, W]."""
-        height, width = self.settings["image_hw"]
-        k = self.settings["frames_recipe_k"]
-        return np.stack([recipe_image(height, width, f, k) for f in range(self.settings["n_images"])])
+        return recipe_images(self.settings)
 
     def _constants(self) -> Iterator[CaseResult]:
         config = self.model.action_space.config
@@ -182,7 +196,7 @@ class _Run:
         for key, values in (("image_embeds", embeddings), ("deepstack_embeds", deepstack)):
             if key in self.arrays:
                 recorded = self.arrays[key]
-                yield close(f"{self.name}/{key}", _as_stored(values, recorded), recorded, self.tolerances.hidden)
+                yield close(f"{self.name}/{key}", as_stored(values, recorded), recorded, self.tolerances.hidden)
 
     def _prompts(self, features: Sequence[ImageFeatures]) -> list[Prompt]:
         """One per row of the batch, with the history's placeholders."""
@@ -227,7 +241,7 @@ class _Run:
                 yield equal(f"{self.name}/{key}", values, self.arrays[key])
 
     def _reasoning_arrays(
-        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: Any
     ) -> Iterator[CaseResult]:
         sequences = torch.cat((batch.token_ids.cpu(), torch.tensor(writer.rows)), 1)
         yield equal(f"{self.name}/sequences_raw", sequences, self.arrays["sequences_raw"])
@@ -253,22 +267,34 @@ class _Run:
                 )
                 yield same_text(f"{self.name}/text/{component}/{row}", actual, text)
 
-    def _kv_arrays(self, kind: str, kv: KVCache, ends: Sequence[int] | None) -> Iterator[CaseResult]:
+    def _kv_arrays(self, kind: str, kv: Any, ends: Sequence[int] | None) -> Iterator[CaseResult]:
         """Compare keys and values; from a row's end on, columns that nobody reads are left out."""
-        for index in range(len(kv)):
+        for index in range(self.model.config.backbone.text.num_hidden_layers):
             for part, values in zip(("key", "value"), kv.written(index), strict=True):
                 key = f"{kind}_{part}_layer{index}"
                 if key in self.arrays:
                     recorded = self.machine.tensor(self.arrays[key])
                     ours = values[:, :, values.shape[2] - recorded.shape[2] :]
+                    recorded = self.readable(recorded, kv)
                     if ends is not None:
                         column = torch.arange(ours.shape[2], device=ours.device)
                         unread = (column >= torch.tensor(ends, device=ours.device)[:, None])[:, None, :, None]
                         ours, recorded = ours.masked_fill(unread, 0), recorded.masked_fill(unread, 0)
                     yield close(f"{self.name}/{key}", ours, recorded.cpu(), self.tolerances.hidden)
 
+    def readable(self, recorded: Tensor, kv: Any) -> Tensor:
+        """Recorded keys or values, as far as this kind of cache has them."""
+        return recorded
+
+    def positions_and_mask(self, prefix: Any, padding: Sequence[int], length: int) -> tuple[Tensor, Tensor]:
+        """The first action token's position [B], and which of the columns [B, length] nobody may read."""
+        blocked = prefix.blocked
+        if blocked is None:
+            blocked = torch.zeros(len(prefix.first_position), length, dtype=torch.bool)
+        return prefix.first_position.cpu(), blocked.cpu()
+
     def _flow_arrays(
-        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: KVCache
+        self, batch: PromptBatch, rows: Sequence[int], prompts: Sequence[Prompt], writer: RecordedWriter, kv: Any
     ) -> Iterator[CaseResult]:
         written = [writer.up_to_end(row) for row in range(len(rows))]
         ends = [batch.length + len(tokens) for tokens in written]
@@ -284,7 +310,8 @@ class _Run:
             prefixes["unguided"] = unguided.prefix(shorter, batch.padding, batch.rope_deltas)
         velocities = {kind: self.model.velocity(prefix, 1) for kind, prefix in prefixes.items()}
         for kind, prefix in prefixes.items():
-            yield from self._expert_arrays(kind, prefix)
+            length = kv.length if kind == "guided" else unguided.length
+            yield from self._expert_arrays(kind, prefix, batch.padding, length)
             yield from self._velocity_arrays(kind, velocities[kind])
 
         if not self.tolerances.teacher_forced:
@@ -305,21 +332,18 @@ class _Run:
         yield close(f"{self.name}/action", flow.actions, self.arrays["action"], STATE_TOLERANCE)
         yield from self._path_arrays(flow.actions, rows)
 
-    def _expert_arrays(self, kind: str, prefix: Prefix) -> Iterator[CaseResult]:
+    def _expert_arrays(self, kind: str, prefix: Any, padding: Sequence[int], length: int) -> Iterator[CaseResult]:
         waypoints = self.model.config.action_space.n_waypoints
-        batch = len(prefix.first_position)
-        blocked = torch.zeros(batch, prefix.length + waypoints, dtype=torch.bool, device=self.model.device)
-        if prefix.blocked is not None:
-            blocked[:, : prefix.length] = prefix.blocked
-        positions = (prefix.first_position[:, None] + torch.arange(waypoints, device=self.model.device)).expand(
-            3, -1, -1
-        )
+        first, unreadable = self.positions_and_mask(prefix, padding, length)
+        batch = len(first)
+        blocked = torch.cat((unreadable, torch.zeros(batch, waypoints, dtype=torch.bool)), 1)
+        positions = (first[:, None] + torch.arange(waypoints)).expand(3, -1, -1)
         yield equal(f"{self.name}/expert_position_ids_{kind}", positions, self.arrays[f"expert_position_ids_{kind}"])
         yield equal(f"{self.name}/expert_mask_blocked_{kind}", blocked, self.arrays[f"expert_mask_blocked_{kind}"])
         network = self.model.network
         noise = self.machine.tensor(self.arrays["states"][0])
         embeddings = network.action_in_proj(noise, noise.new_zeros(batch, 1, 1))
-        hidden = network.expert(embeddings, network.expert.read(prefix, 1, waypoints))
+        hidden = network.expert(embeddings, self.model.context(prefix, 1))
         for key, values in (("embeds", embeddings), ("last_hidden", hidden)):
             recorded = self.arrays[f"expert_step0_{key}_{kind}"]
             yield close(f"{self.name}/expert_step0_{key}_{kind}", values, recorded, self.tolerances.velocity)
@@ -346,7 +370,7 @@ class _Run:
         yield close(f"{self.name}/pred_rot", path.rotation.reshape(rotation.shape), rotation, ROTATION_TOLERANCE)
 
 
-def _as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
+def as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
     """Features [..., T, H] as a file stores them: a copy per sample, or every so many-th token of a long prompt."""
     ours, theirs = values.shape[-2], recorded.shape[-2]
     if theirs >= ours:
@@ -354,4 +378,4 @@ def _as_stored(values: Tensor, recorded: np.ndarray) -> Tensor:
     return values[..., :: ours // theirs, :]
 
 
-END_TO_END = Checker("end_to_end_*.npz", _cases)
+END_TO_END = Checker("end_to_end_*.npz", partial(cases, kind=EndToEndRun))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +15,13 @@ def recipe_image(height: int, width: int, frame: int = 0, k: int = 0) -> NDArray
     value = 5 * x + 3 * y + 61 * c + 29 * frame + 17 * k
     value = value + x * y // (7 + frame) + 13 * ((x // 8 + y // 8 + frame) % 5)
     return (value % 256).astype(np.uint8)
+
+
+def recipe_images(settings: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """All images of an end-to-end case: uint8 [images, 3, height, width]."""
+    height, width = settings["image_hw"]
+    k = settings["frames_recipe_k"]
+    return np.stack([recipe_image(height, width, frame, k) for frame in range(settings["n_images"])])
 
 
 def smooth_image(height: int, width: int) -> NDArray[np.uint8]:

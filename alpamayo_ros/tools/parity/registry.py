@@ -10,6 +10,7 @@ from alpamayo_ros.tools.parity.flow_matching import FLOW_MATCHING
 from alpamayo_ros.tools.parity.history_tokens import HISTORY_TOKENS
 from alpamayo_ros.tools.parity.images import IMAGES
 from alpamayo_ros.tools.parity.metrics import METRICS
+from alpamayo_ros.tools.parity.native_end_to_end import NATIVE_END_TO_END
 from alpamayo_ros.tools.parity.prompts import PROMPTS
 from alpamayo_ros.tools.parity.vllm_end_to_end import VLLM_END_TO_END
 
@@ -26,7 +27,6 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def checkers_for(engine: str) -> tuple[Checker, ...]:
-    """The checkers of an engine: "transformers", or "vllm", which has its own for whole models."""
-    if engine == "transformers":
-        return CHECKERS
-    return tuple(VLLM_END_TO_END if checker is END_TO_END else checker for checker in CHECKERS)
+    """The checkers of an engine: each has its own for whole models."""
+    whole = {"transformers": END_TO_END, "native": NATIVE_END_TO_END, "vllm": VLLM_END_TO_END}[engine]
+    return tuple(whole if checker is END_TO_END else checker for checker in CHECKERS)

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.flow.paged_cache import KVPrefix
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.vllm.backbone import Reading, Writing
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
-from alpamayo_ros.engine.vllm.kv_layout import KVPrefix
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 from alpamayo_ros.engine.vllm.versions import check_vllm
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.flow_matching import Velocity, integrate
@@ -34,14 +35,14 @@ from alpamayo_ros.tools.parity.case import (
     not_applicable,
     not_supported,
 )
-from alpamayo_ros.tools.parity.end_to_end import STATE_TOLERANCE
+from alpamayo_ros.tools.parity.end_to_end import STATE_TOLERANCE, as_stored
 from alpamayo_ros.tools.parity.predictions import (
     ROTATION_TOLERANCE,
     XYZ_TOLERANCE,
     check_predictions,
     recorded_observation,
 )
-from alpamayo_ros.tools.parity.recipes import recipe_image
+from alpamayo_ros.tools.parity.recipes import recipe_images
 from alpamayo_ros.tools.parity.tolerances import TOLERANCES
 
 Arrays = Mapping[str, np.ndarray]
@@ -169,9 +170,7 @@ class _Run:
 
     @cached_property
     def _frames(self) -> np.ndarray:
-        height, width = self.settings["image_hw"]
-        k = self.settings["frames_recipe_k"]
-        return np.stack([recipe_image(height, width, f, k) for f in range(self.settings["n_images"])])
+        return recipe_images(self.settings)
 
     def _rows(self) -> list[_Row]:
         samples = self.settings["num_traj_samples"]
@@ -218,10 +217,7 @@ class _Run:
         for key, values in (("image_embeds", embeddings), ("deepstack_embeds", torch.stack(deepstack))):
             if key in self.arrays:
                 recorded = self.arrays[key]
-                step = max(1, values.shape[-2] // recorded.shape[-2])  # every so many-th token of a long prompt
-                ours = values[..., ::step, :]
-                copies = recorded.shape[-2] // ours.shape[-2]  # one per sample
-                yield close(f"{self.name}/{key}", torch.cat([ours] * copies, -2), recorded, HIDDEN_TOLERANCE)
+                yield close(f"{self.name}/{key}", as_stored(values, recorded), recorded, HIDDEN_TOLERANCE)
 
     def _logits(self, row: _Row) -> Iterator[CaseResult]:
         """Before the mask of `<i*>`, as they were recorded."""
@@ -304,7 +300,7 @@ class _Run:
             positions = prefix.first_position + torch.arange(states.shape[2])
             recorded = self.arrays[f"expert_position_ids_{kind}"][:, index]
             yield equal(f"{name}/expert_position_ids_{kind}/{index}", positions.expand(3, -1), recorded)
-            field = expert.runner(FlowShape(1, 1, False, steps)).velocity([prefix])
+            field = expert.flows.runner(FlowShape(1, 1, False, steps)).velocity([prefix])
             of_step0: list[tuple[Tensor, Tensor]] = []
             hook = expert.network.expert.register_forward_hook(
                 lambda _module, given, hidden, of_step0=of_step0: of_step0.append((given[0], hidden))
@@ -320,7 +316,7 @@ class _Run:
         noise = noise * self.settings["diffusion_kwargs"].get("temperature", 1.0)
         weight = 1.0 if alpha is None else alpha
         both = list(prefixes.values())
-        runner = expert.runner(FlowShape(1, 1, alpha is not None, steps))
+        runner = expert.flows.runner(FlowShape(1, 1, alpha is not None, steps))
         device = expert.layers[0].keys.device
         flow = integrate(runner.velocity(both, weight), noise.to(device), steps)
         yield close(f"{name}/states/{index}", flow.states[:, 0], self.arrays["states"][:, index], STATE_TOLERANCE)

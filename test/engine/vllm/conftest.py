@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from overlapped_steps import OTHER_SCHEDULING, overlapped_steps
 from tiny_checkpoint import write_tiny_checkpoint
 
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
@@ -33,12 +34,20 @@ def reference(checkpoint: Path) -> TransformersEngine:
 
 
 @pytest.fixture(scope="session")
-def engine(checkpoint: Path) -> Iterator[VllmEngine]:
+def engine(checkpoint: Path, request: pytest.FixtureRequest) -> Iterator[VllmEngine]:
+    """As it is by default; a test may ask for OTHER_SCHEDULING instead (indirect=True)."""
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm, with Python 3.11 or newer")
-    engine = VllmEngine.load(
-        str(checkpoint), dtype="float32", max_samples=4, max_cameras=4, kv_cache_memory=KV_CACHE_GIB
-    )
-    engine.warm_up()
-    yield engine
-    engine.close()
+    overlapped = torch.cuda.is_available() != (getattr(request, "param", None) == OTHER_SCHEDULING)
+    with overlapped_steps(overlapped):
+        engine = VllmEngine.load(
+            str(checkpoint), dtype="float32", max_samples=4, max_cameras=4, kv_cache_memory=KV_CACHE_GIB
+        )
+        engine.warm_up()
+        yield engine
+        engine.close()
     gc.collect()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the other scheduling last: that takes one start of an engine more, not two."""
+    items.sort(key=lambda item: OTHER_SCHEDULING in item.name)

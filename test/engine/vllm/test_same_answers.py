@@ -12,10 +12,11 @@ from tiny_checkpoint import drive
 
 from alpamayo_ros.core.types import EngineError, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.engine.vllm.engine import VllmEngine
-from alpamayo_ros.engine.vllm.jobs import FlowJob, FlowShape
+from alpamayo_ros.engine.vllm.jobs import FlowJob
 
 pytestmark = pytest.mark.vllm
 
@@ -191,7 +192,7 @@ def test_keys_values_and_velocities_are_the_same(
         prefixes = [*job.prefixes, *job.unguided]
         kept.extend([gather(layer, prefix) for layer in layers(engine)] for prefix in prefixes)
         for prefix in prefixes:
-            field = expert.runner(FlowShape(1, 1, False, 10)).velocity([prefix])
+            field = expert.flows.runner(FlowShape(1, 1, False, 10)).velocity([prefix])
             device = layers(engine)[0].keys.device
             velocities.append(
                 torch.stack([field(s.to(device), torch.full((1, 1, 1), 0.3, device=device)).cpu() for s in states])
@@ -258,12 +259,12 @@ def test_samples_may_be_filled_up_to_a_captured_shape(engine: VllmEngine, change
     plain = engine.predict(observation, options)
     expert = worker(engine)._alpamayo
     shapes = [FlowShape(*each, guided, 10) for each in ((1, 4), (4, 1)) for guided in (False, True)]
-    captured = expert._captured
-    expert._captured = {shape: expert.runner(shape) for shape in shapes}
+    captured = expert.flows._captured
+    expert.flows._captured = {shape: expert.flows.runner(shape) for shape in shapes}
     try:
         assert_same(engine.predict(observation, options), plain)
     finally:
-        expert._captured = captured
+        expert.flows._captured = captured
 
 
 def test_one_row_may_be_read_as_one_beyond_its_last_token(engine: VllmEngine, reference: TransformersEngine) -> None:

@@ -13,13 +13,16 @@ from textwrap import dedent, indent
 import numpy as np
 import pytest
 import torch
-from inside_vllm import worker
+from inside_vllm import forget, worker
 from tiny_checkpoint import drive
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.factory import create_engine
-from alpamayo_ros.engine.vllm import kv_layout
+from alpamayo_ros.engine.flow.flow_runner import FlowRunner
+from alpamayo_ros.engine.flow.shape import FlowShape, shapes_to_capture
+from alpamayo_ros.engine.vllm import expert_worker, kv_layout
 from alpamayo_ros.engine.vllm.engine import VllmEngine
+from alpamayo_ros.engine.vllm.jobs import ExpertPlan
 from alpamayo_ros.engine.vllm.startup import GIB, Sizes, check_ranks
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
@@ -97,6 +100,29 @@ def test_a_layout_that_the_sentinel_does_not_confirm_is_refused(
         inside.alpamayo_layout()
     monkeypatch.undo()
     assert inside.alpamayo_layout() == right
+
+
+@pytest.mark.vllm
+def test_graphs_are_captured_by_warm_up_once_and_not_by_load(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = worker(engine)
+    monkeypatch.setattr(inside, "_alpamayo", inside._alpamayo)  # to have it back
+    captured: list[FlowShape] = []
+    shapes = shapes_to_capture(engine._config.flow.num_inference_steps, engine.info.max_samples)
+    with monkeypatch.context() as as_on_cuda:
+        as_on_cuda.setattr(FlowRunner, "capture", lambda runner, _memory: captured.append(runner.shape))
+        as_on_cuda.setattr(
+            expert_worker.ResidentExpert, "capture", lambda expert: expert.flows.capture(expert._shapes, None)
+        )
+        forget(engine)  # to prove the layout, a sentinel is written into a block
+        inside.alpamayo_load(ExpertPlan(engine._config, True, engine.info.max_tokens, shapes))
+        assert not captured
+        for _ in range(2):
+            engine.warm_up()
+        assert set(captured) == set(shapes)
+        assert len(set(captured)) == len(captured)
+        assert captured[0].trajectories == engine.info.max_samples
 
 
 @pytest.mark.vllm

@@ -1,0 +1,190 @@
+"""The products of decoding: one row, or up to 64, with every weight of the backbone, at the speed of its memory.
+
+One row needs no tensor cores: each program keeps some rows of the weights in flight and adds products up in float32.
+More rows are `skinny_product`. Norm in front of a product, and residual or gate behind it, are part of its kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from alpamayo_ros.engine.kernels import skinny_product
+from alpamayo_ros.engine.kernels.launch import launch_options, prefetch_rows, wait_for_inputs
+from alpamayo_ros.engine.kernels.skinny_product import ADDED, GATED, PLAIN, Tiles, bytes_ahead
+
+
+@dataclass(frozen=True)
+class MatvecTiles:
+    """How a product with one row is cut."""
+
+    columns: int  # of the output, and rows of the weights, per program
+    inner: int  # of the sum, loaded at once
+    warps: int
+    ahead: int = 0  # elements of each row of the weights asked for before anything else
+
+
+# Measured at full size on an H200.
+ONE_ROW = MatvecTiles(columns=4, inner=1024, warps=4)
+ONE_ROW_GATED = MatvecTiles(columns=4, inner=512, warps=2)
+ROWS = Tiles(columns=32, inner=128, warps=4, stages=5)
+ROWS_GATED = Tiles(columns=32, inner=128, warps=4, stages=4)
+
+
+def linear(
+    x: Tensor, weight: Tensor, norm: Tensor | None = None, eps: float = 0.0, residual: Tensor | None = None
+) -> Tensor:
+    """x W^T, of x as it is or normalised (RMSNorm), as it is or added to a residual.
+
+    Args:
+        x: [rows, inner].
+        weight: [columns, inner].
+        norm: [inner], the norm's weight, or None.
+        eps: Its epsilon.
+        residual: [rows, columns] or None.
+
+    Returns:
+        [rows, columns] in the dtype of x.
+    """
+    if len(x) > 1:
+        return skinny_product.product(x, weight, ROWS, norm, eps, residual)
+    return matvec(x, weight, ONE_ROW, norm, eps, residual)
+
+
+def gated_linear(x: Tensor, weight: Tensor, norm: Tensor | None = None, eps: float = 0.0) -> Tensor:
+    """silu(x G^T) * (x U^T), of x as it is or normalised.
+
+    Args:
+        x: [rows, inner].
+        weight: [2 columns, inner]: G above U.
+        norm, eps: As for `linear`.
+
+    Returns:
+        [rows, columns] in the dtype of x.
+    """
+    if len(x) > 1:
+        return skinny_product.gated_product(x, weight, ROWS_GATED, norm, eps)
+    return gated_matvec(x, weight, ONE_ROW_GATED, norm, eps)
+
+
+def matvec(
+    x: Tensor,
+    weight: Tensor,
+    tiles: MatvecTiles,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """`linear` for one row, cut as asked."""
+    result = x.new_empty(1, len(weight))
+    _launch(x, weight, result, residual, norm, eps, PLAIN if residual is None else ADDED, tiles)
+    return result
+
+
+def gated_matvec(x: Tensor, weight: Tensor, tiles: MatvecTiles, norm: Tensor | None = None, eps: float = 0.0) -> Tensor:
+    """`gated_linear` for one row, cut as asked."""
+    result = x.new_empty(1, len(weight) // 2)
+    _launch(x, weight, result, None, norm, eps, GATED, tiles)
+    return result
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor,
+    result: Tensor,
+    residual: Tensor | None,
+    norm: Tensor | None,
+    eps: float,
+    after: int,
+    tiles: MatvecTiles,
+) -> None:
+    columns, inner = result.shape[1], x.shape[1]
+    step = min(tiles.inner, triton.next_power_of_2(inner))
+    _matvec_kernel[(triton.cdiv(columns, tiles.columns),)](
+        x,
+        weight,
+        result,
+        x if residual is None else residual,
+        x if norm is None else norm,
+        columns,
+        weight.stride(0),
+        eps,
+        INNER=inner,
+        NORMED=norm is not None,
+        AFTER=after,
+        COLUMNS=tiles.columns,
+        STEP=step,
+        AHEAD=bytes_ahead(weight, tiles.ahead, step),
+        num_warps=tiles.warps,
+        **launch_options(x.device),
+    )
+
+
+@triton.jit
+def _matvec_kernel(
+    x,  # [INNER]
+    weight,  # [columns, INNER]; when gated [2 columns, INNER]
+    result,  # [columns]
+    residual,  # [columns]
+    norm,  # [INNER]
+    columns,
+    weight_row,  # stride
+    eps,
+    INNER: tl.constexpr,
+    NORMED: tl.constexpr,
+    AFTER: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEP: tl.constexpr,
+    AHEAD: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    step = tl.arange(0, STEP)
+    exists = (column < columns)[:, None]
+    at = weight + column[:, None].to(tl.int64) * weight_row + step[None, :]
+    other_half = tl.cast(columns, tl.int64) * weight_row
+    if DEPENDENT and AHEAD > 0:  # noqa: SIM102 - decided when it is compiled
+        if tl.program_id(0) * COLUMNS + COLUMNS <= columns:
+            begin = weight + tl.program_id(0).to(tl.int64) * COLUMNS * weight_row
+            prefetch_rows(begin, weight_row, COLUMNS, AHEAD)
+            if AFTER == 2:
+                prefetch_rows(begin + other_half, weight_row, COLUMNS, AHEAD)
+    # The first weights are on their way while the kernel in front ends; each further load is one step ahead.
+    some = tl.load(at, mask=exists & (step < INNER)[None, :], other=0.0)
+    some_up = some
+    if AFTER == 2:
+        some_up = tl.load(at + other_half, mask=exists & (step < INNER)[None, :], other=0.0)
+    wait_for_inputs(DEPENDENT)
+
+    total = tl.zeros([COLUMNS, STEP], tl.float32)
+    total_up = tl.zeros([COLUMNS, STEP], tl.float32)
+    squares = tl.zeros([STEP], tl.float32)
+    for start in range(0, INNER, STEP):
+        inside = start + step < INNER
+        some_x = tl.load(x + start + step, mask=inside, other=0.0).to(tl.float32)
+        if NORMED:
+            squares += some_x * some_x
+            some_x = some_x * tl.load(norm + start + step, mask=inside, other=0.0).to(tl.float32)
+        later = exists & (start + STEP + step < INNER)[None, :]
+        then = tl.load(at + start + STEP, mask=later, other=0.0)
+        total += some.to(tl.float32) * some_x[None, :]
+        some = then
+        if AFTER == 2:
+            then_up = tl.load(at + other_half + start + STEP, mask=later, other=0.0)
+            total_up += some_up.to(tl.float32) * some_x[None, :]
+            some_up = then_up
+
+    y = tl.sum(total, 1)
+    scale = 1.0
+    if NORMED:
+        scale = tl.rsqrt(tl.sum(squares, 0) / INNER + eps)
+    y = y * scale
+    mask = column < columns
+    if AFTER == 1:
+        y += tl.load(residual + column, mask=mask, other=0.0).to(tl.float32)
+    if AFTER == 2:
+        y = y / (1.0 + tl.exp(-y)) * (tl.sum(total_up, 1) * scale)
+    tl.store(result + column, y.to(result.dtype.element_ty), mask=mask)

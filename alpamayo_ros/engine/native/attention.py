@@ -1,0 +1,71 @@
+"""Attention: of a whole prompt to itself, and of new tokens to what the cache holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+# query [R, M, heads, dim]; keys and values of a layer [blocks, block_size, kv_heads, dim], the M new tokens among them;
+# block table [R, most blocks] int32; tokens before the new ones [R] int32 -> [R, M, heads, dim]
+AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+# cuDNN, the fastest for prompts on a Hopper GPU, makes a plan for every length: so lengths are rounded up, and all that
+# there can be are planned before the first tick.
+PLANNED_STEP = 128  # tokens
+_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention of one sequence, whose end may be followed by anything finite.
+
+    Args:
+        query: [T, heads, dim].
+        keys, values: [at least `padded` T, kv_heads, dim].
+
+    Returns:
+        [T, heads, dim].
+    """
+    count = len(query)
+    if not query.is_cuda:
+        return _attend(query, keys[:count], values[:count])
+    length = padded(count)
+    longer = functional.pad(query, (0, 0, 0, 0, 0, length - count))
+    with sdpa_kernel(_BACKENDS, set_priority=True):
+        return _attend(longer, keys[:length], values[:length])[:count]
+
+
+def padded(tokens: int) -> int:
+    """The length that is computed for so many tokens on CUDA."""
+    return -(-tokens // PLANNED_STEP) * PLANNED_STEP
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    q, k, v = (each.transpose(0, 1)[None] for each in (query, keys, values))
+    mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return mixed[0].transpose(0, 1)
+
+
+def attend_causal(query: Tensor, keys: Tensor, values: Tensor, block_table: Tensor, lengths: Tensor) -> Tensor:
+    """In plain torch: every row's blocks are gathered first. See AttendCausal."""
+    blocks = block_table.long()
+    row_keys, row_values = (cache[blocks].flatten(1, 2).transpose(1, 2) for cache in (keys, values))
+    column = torch.arange(row_keys.shape[2], device=query.device)
+    last = lengths[:, None] + torch.arange(query.shape[1], device=query.device)
+    seen = column <= last[..., None]  # [R, M, columns]
+    mixed = functional.scaled_dot_product_attention(
+        query.transpose(1, 2), row_keys, row_values, attn_mask=seen[:, None], enable_gqa=True
+    )
+    return mixed.transpose(1, 2)
+
+
+def causal_attention(device: torch.device) -> AttendCausal:
+    """The kernel for this device."""
+    if device.type != "cuda":
+        return attend_causal
+    from alpamayo_ros.engine.kernels.split_attention import attend_causal as split_causal
+
+    return split_causal

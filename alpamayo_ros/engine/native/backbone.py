@@ -1,0 +1,131 @@
+"""Qwen3-VL over the paged cache: prompts by eager launches, single tokens by captured graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.native.attention import PLANNED_STEP, attend_to_itself, causal_attention, padded
+from alpamayo_ros.engine.native.decode_step import DecodeStep
+from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
+from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
+from alpamayo_ros.engine.native.vision_tower import VisionTower
+from alpamayo_ros.engine.replayed import GraphMemory
+from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
+from alpamayo_ros.model.images import ImagePatches
+
+CAPTURED_ROWS = (1, 6, 16)  # and the most that there can be
+
+
+class NativeBackbone:
+    """Reads prompts and tokens into the pool's blocks.
+
+    Args:
+        text, vision: The model's two halves.
+        pool: The cache's memory.
+        max_tokens: Of a row.
+        max_rows: Rows side by side.
+    """
+
+    def __init__(self, text: TextModel, vision: VisionTower, pool: KVPool, max_tokens: int, max_rows: int) -> None:
+        self._text = text
+        self._vision = vision
+        self._pool = pool
+        self._attend = causal_attention(pool.layers[0].keys.device)
+        self._max_blocks = math.ceil(max_tokens / BLOCK_SIZE)
+        counts = sorted({min(count, max_rows) for count in (*CAPTURED_ROWS, max_rows)})
+        self._steps = [DecodeStep(text, pool, self._attend, rows, self._max_blocks) for rows in counts]
+
+    def capture(self, memory: GraphMemory) -> None:
+        """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
+        self._plan_prompts()
+        for step in reversed(self._steps):
+            step.capture(memory)
+
+    def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
+        """Run the vision tower over images; each attends only to itself."""
+        return self._vision.encode(patches)
+
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Encode single images, each as if it were alone."""
+        return self._vision.encode(ImagePatches.joined(patches))
+
+    def read(self, batch: PromptBatch, cache: PagedCache, logits: int = 1) -> Tensor:
+        """Read prompts into an empty cache, one after the other; see Backbone in model/backbone.py."""
+        starts = cache.open(batch.padding)
+        images = iter(batch.features)
+        rows = [
+            self._read_row(batch, row, empty, start, images, logits)
+            for row, (empty, start) in enumerate(zip(batch.padding, starts, strict=True))
+        ]
+        cache.grow(batch.length)
+        return torch.stack(rows)
+
+    def extend(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int = 1) -> Tensor:
+        """Read further tokens [B, n] after what the cache holds; see Backbone in model/backbone.py."""
+        rows, count = token_ids.shape
+        if count > 1:
+            result = self._read_more(batch, cache, token_ids, logits)
+        else:
+            step = next(step for step in self._steps if step.rows >= rows)
+            result = step.run(cache, token_ids[:, 0], batch.rope_deltas)[:, None]
+        cache.grow(count)
+        return result
+
+    def _plan_prompts(self) -> None:
+        geometry, layer = self._text.geometry, self._pool.layers[0]
+        keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
+        for length in range(PLANNED_STEP, padded(self._max_blocks * BLOCK_SIZE) + 1, PLANNED_STEP):
+            attend_to_itself(keys.new_zeros(length, geometry.num_attention_heads, geometry.head_dim), keys, values)
+
+    def _read_row(
+        self, batch: PromptBatch, row: int, empty: int, start: int, images: Iterator[ImageFeatures], logits: int
+    ) -> Tensor:
+        """The logits [logits, V] after one prompt, whose tokens come to lie at `start` of the pool."""
+        token_ids = batch.token_ids[row, empty:]
+        hidden = self._text.embed(token_ids)
+        places = batch.image_places[row, empty:].nonzero()[:, 0]
+        own: list[ImageFeatures] = []
+        while sum(len(image.embeddings) for image in own) < len(places):
+            own.append(next(images))
+        deepstack = None
+        if own:
+            hidden[places] = torch.cat([image.embeddings for image in own]).to(hidden.dtype)
+            deepstack = Deepstack(places, torch.cat([image.deepstack for image in own], 1).to(hidden.dtype))
+        end = start + len(token_ids)
+
+        def attend(layer: LayerCache, query: Tensor) -> Tensor:
+            keys, values = (memory.flatten(0, 1)[start:] for memory in (layer.keys, layer.values))
+            return attend_to_itself(query, keys, values)
+
+        rotary = self._text.rotary(batch.positions[:, row, empty:])
+        slots = torch.arange(start, end, device=hidden.device)
+        hidden = self._text.run(hidden, rotary, self._pool.layers, slots, attend, deepstack)
+        return self._text.logits(hidden[-logits:])
+
+    def _read_more(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int) -> Tensor:
+        """[B, logits, V]."""
+        rows, count = token_ids.shape
+        device = token_ids.device
+        table = cache.table(self._max_blocks).to(device)
+        lengths = torch.tensor(cache.lengths(), device=device)
+        index = torch.arange(count, device=device)
+        column = lengths[:, None] + index
+        slots = (table.gather(1, column // BLOCK_SIZE) * BLOCK_SIZE + column % BLOCK_SIZE).flatten()
+        delta = torch.tensor(batch.rope_deltas, device=device)[:, None]
+
+        before = lengths.int()
+
+        def attend(layer: LayerCache, query: Tensor) -> Tensor:
+            by_row = query.unflatten(0, (rows, count))
+            return self._attend(by_row, layer.keys, layer.values, table, before).flatten(0, 1)
+
+        rotary = self._text.rotary((cache.length + index + delta).flatten())
+        hidden = self._text.embed(token_ids.flatten())
+        hidden = self._text.run(hidden, rotary, self._pool.layers, slots.long(), attend)
+        last = hidden.unflatten(0, (rows, count))[:, -logits:]
+        return self._text.logits(last.flatten(0, 1)).unflatten(0, (rows, logits))

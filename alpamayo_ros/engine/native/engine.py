@@ -1,0 +1,81 @@
+"""The native engine: plain PyTorch with own kernels and graphs; no vLLM."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from alpamayo_ros.core.types import EngineError, SamplingOptions
+from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.load_model import load_model
+from alpamayo_ros.engine.native.drawing import DeviceDraw
+from alpamayo_ros.engine.native.model import NativeModel
+from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
+from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
+
+WARM_UP_SAMPLES = (1, 6)
+
+
+class NativeEngine(StepwiseEngine):
+    """Runs NativeModel. Everything that a tick needs is made by `load` and `warm_up`."""
+
+    most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
+
+    def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
+        super().__init__("native", model, name, max_samples, max_cameras, DeviceDraw(model.device))
+        self._native = model
+
+    @classmethod
+    def load(cls, checkpoint: str, **options: Any) -> NativeEngine:
+        """Load a checkpoint.
+
+        Args:
+            checkpoint: folder or Hugging Face name.
+            options: fields of LoadOptions.
+
+        Raises:
+            ConfigurationError: a checkpoint that can't be used.
+            EngineError: a device that isn't there, or has too little memory.
+        """
+        wanted = LoadOptions(**options)
+        model = load_model(checkpoint, wanted)
+        sizes = Sizes.of(model.config, model.dtype, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory)
+        try:
+            native = NativeModel.take(model, sizes)
+        except torch.OutOfMemoryError as error:
+            raise EngineError(
+                f"{checkpoint} fits into the memory of {model.device}, but its KV cache doesn't: {error}; lower "
+                "engine.kv_cache_memory or the number of cameras"
+            ) from error
+        return cls(native, checkpoint, wanted.max_samples, wanted.max_cameras)
+
+    def warm_up(self) -> None:
+        """Compile and capture, run a tick of the largest prompt in every way, and spare the garbage collector the rest.
+
+        Raises:
+            EngineError: the graphs don't fit into memory.
+        """
+        self._guarded(self._native.capture)
+        observation = dummy_observation(self.info.max_cameras)
+        guided = replace(observation, navigation="Turn left in 30m")
+        for wanted in WARM_UP_SAMPLES:
+            samples = min(wanted, self.info.max_samples)
+            for reasoning in ("shared", "independent"):
+                options = SamplingOptions(num_samples=samples, max_reasoning_tokens=2, reasoning=reasoning)
+                prediction = self.predict(observation, options)
+                self.predict(observation, replace(options, draft_token_ids=prediction.reasoning_token_ids[0]))
+                self.predict(guided, replace(options, guidance_weight=1.5))
+        self._frames.clear()
+        gc.collect()
+        gc.freeze()
+
+    def close(self) -> None:
+        """Free the weights, the cache and all that was kept."""
+        if not self._closed:
+            gc.unfreeze()
+            del self._native
+        super().close()

@@ -1,0 +1,88 @@
+"""What a text layer is made of, in plain torch; kernel_pieces.py has the same as kernels for CUDA."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.model.pointwise import norm
+
+
+class Pieces(Protocol):
+    """Hidden states are the residual stream [T, size]; `normed` says the weight of an RMSNorm in front of a product."""
+
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """norm(x) W^T of weight [columns, size]: [T, columns]."""
+
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """silu(norm(x) G^T) * (norm(x) U^T) of weight [2 columns, size], G above U: [T, columns]."""
+
+    def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """The residual stream and x W^T of [T, inner] and [size, inner]."""
+
+    def norm_and_rotate(
+        self,
+        states: Tensor,
+        head_norms: tuple[Tensor, Tensor],
+        eps: float,
+        rotary: tuple[Tensor, Tensor],
+        cache: LayerCache,
+        slots: Tensor,
+    ) -> Tensor:
+        """Norm and rotary embedding by head; keys and values are written into the cache.
+
+        Args:
+            states: [T, (heads + 2 kv_heads) dim]: queries, keys and values.
+            head_norms: Of queries and of keys [dim].
+            eps: Of the norms.
+            rotary: Cosines and sines [T, dim].
+            cache: A layer's.
+            slots: [T] int64: block times block size plus place, of each token.
+
+        Returns:
+            Queries [T, heads, dim].
+        """
+
+
+class PlainPieces:
+    """Any device, and any number of tokens."""
+
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """See Pieces."""
+        return functional.linear(norm(hidden, normed, eps), weight)
+
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+        """See Pieces."""
+        gate, up = functional.linear(norm(hidden, normed, eps), weight).chunk(2, -1)
+        return functional.silu(gate) * up
+
+    def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """See Pieces."""
+        return hidden + functional.linear(x, weight)
+
+    def norm_and_rotate(
+        self,
+        states: Tensor,
+        head_norms: tuple[Tensor, Tensor],
+        eps: float,
+        rotary: tuple[Tensor, Tensor],
+        cache: LayerCache,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Pieces."""
+        kv_heads, dim = cache.keys.shape[2:]
+        states = states.unflatten(-1, (-1, dim))
+        query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
+        cache.keys.flatten(0, 1).index_copy_(0, slots, _rotate(norm(key, head_norms[1], eps), *rotary))
+        cache.values.flatten(0, 1).index_copy_(0, slots, value)
+        return _rotate(norm(query, head_norms[0], eps), *rotary)
+
+
+def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """A head's halves turn as pairs: [T, heads, dim]."""
+    first, second = states.chunk(2, -1)
+    return states * cosines[:, None] + torch.cat((-second, first), -1) * sines[:, None]

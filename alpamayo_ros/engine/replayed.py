@@ -1,0 +1,47 @@
+"""Work that is recorded once and replayed: a CUDA graph over static buffers, or on a CPU the work itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+GraphMemory = Any  # what torch.cuda.graph_pool_handle() gives; its type has no public name
+Result = TypeVar("Result")
+WARM_UP_RUNS = 2  # what is compiled or tuned on first use mustn't be recorded
+
+
+class Replayed(Generic[Result]):
+    """A function without arguments that reads static buffers. What it returns is overwritten by the next call."""
+
+    def __init__(self, work: Callable[[], Result]) -> None:
+        self._work = work
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: Result
+
+    def capture(self, memory: GraphMemory, stream: torch.cuda.Stream | None = None) -> None:
+        """Record it; from then on a call replays it.
+
+        Args:
+            memory: That graphs share. Each may overwrite what another has returned.
+            stream: To record on; its own for graphs that are replayed side by side, since cuBLAS has scratch memory
+                for every stream.
+        """
+        stream = stream or torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_RUNS):
+                self._work()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads may use CUDA meanwhile
+        with torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
+            self._result = self._work()
+
+    def __call__(self) -> Result:
+        """Do the work."""
+        if self._graph is None:
+            return self._work()
+        self._graph.replay()
+        return self._result

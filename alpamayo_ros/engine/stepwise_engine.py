@@ -1,0 +1,270 @@
+"""An engine's logic over a resident model: prompts, reasoning with drafts, guidance, samples and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.core.types import (
+    FRAMES_PER_CAMERA,
+    BadImageError,
+    ConfigurationError,
+    EngineError,
+    Frame,
+    Observation,
+    Prediction,
+    SamplingOptions,
+)
+from alpamayo_ros.engine.assemble import assemble_prediction
+from alpamayo_ros.engine.base import EngineInfo
+from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.guidance import read_without_route
+from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
+from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
+from alpamayo_ros.engine.resident_model import ResidentModel
+from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
+from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
+from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
+
+Result = TypeVar("Result")
+WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
+
+
+class StepwiseEngine:
+    """One resident model. See the Engine protocol in base.py.
+
+    One prefill serves all samples: with shared reasoning they share the whole prefix, with independent reasoning the
+    cache branches after the prompt. The unguided prompt of guidance is the guided one without its route, so it shares
+    everything before the route.
+    """
+
+    most_ticks = MOST_TICKS  # that a batch may have
+    most_rows: int | None = None  # texts that a batch of several ticks may have; None: as many as a tick has samples
+
+    def __init__(
+        self, kind: str, model: ResidentModel, name: str, max_samples: int, max_cameras: int, draw: DrawTokens
+    ) -> None:
+        self.info = EngineInfo(
+            engine=kind,
+            model=name,
+            model_type=model.config.model_type,
+            device=str(model.device),
+            dtype=str(model.dtype).removeprefix("torch."),
+            parameters=model.parameters,
+            trained=model.config.trained,
+            max_samples=max_samples,
+            max_cameras=max_cameras,
+            max_tokens=model.max_tokens,
+            checkpoint_hash=model.checkpoint_hash,
+        )
+        self._model = model
+        self._draw = draw
+        self._prompts = TickPrompts(model.config, model.vocabulary)
+        # a tick's frames twice over: those in use, and those that come until they are
+        capacity = 2 * FRAMES_PER_CAMERA * max_cameras
+        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity)
+        self._closed = False
+
+    def warm_up(self) -> None:
+        """Run one tick of the largest prompt, and forget its frames."""
+        samples = min(WARM_UP_SAMPLES, self.info.max_samples)
+        options = SamplingOptions(num_samples=samples, max_reasoning_tokens=2)
+        self.predict(dummy_observation(self.info.max_cameras), options)
+        self._frames.clear()
+
+    @torch.inference_mode()
+    def prepare(self, frames: Sequence[Frame]) -> None:
+        """Decode and encode frames early; one that can't be decoded is left for `predict` to name."""
+        self._check_open()
+        for frame in self._frames.missing(frames):
+            try:
+                self._frames.get([frame], StageClock(self._model.device))
+            except BadImageError:
+                continue
+
+    def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
+        """Predict one tick.
+
+        Raises:
+            BadImageError: a frame can't be decoded, or differs in size from its camera's other frames.
+            EngineError: options or an observation that this engine can't serve, or a fault of the device.
+        """
+        return self.predict_batch([observation], [options])[0]
+
+    def predict_batch(
+        self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
+    ) -> list[Prediction]:
+        """Predict several ticks; those whose options differ by the seed alone are read and written side by side.
+
+        Side by side drafts aren't used, a deadline is that of all, and each tick is said to have taken its share.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`, for all ticks if for one.
+        """
+        self._check_open()
+        pairs = list(zip(observations, options, strict=True))
+        for observation, its in pairs:
+            check_options(its, observation, self.info, self._model.vocabulary)
+        predictions: dict[int, Prediction] = {}
+        most_rows = min(self.most_rows or self.info.max_samples, self.info.max_samples)
+        for places in group(options, most_rows, self.most_ticks):
+            done = self._guarded(self._predict, [pairs[place] for place in places])
+            predictions.update(zip(places, done, strict=True))
+        return [predictions[place] for place in range(len(pairs))]
+
+    def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
+        """Answer a question about the scene in words.
+
+        Raises:
+            BadImageError, EngineError: as in `predict`.
+        """
+        self._check_open()
+        options = replace(options, num_samples=1)
+        check_options(options, observation, self.info, self._model.vocabulary)
+        return self._guarded(self._ask, observation, options, question)
+
+    def close(self) -> None:
+        """Free the weights and all that was kept."""
+        if not self._closed:
+            self._closed = True
+            self._frames.clear()
+            device = self._model.device
+            del self._model, self._frames
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    @torch.inference_mode()
+    def _predict(self, pairs: Sequence[tuple[Observation, SamplingOptions]]) -> list[Prediction]:
+        """Predict ticks whose options are alike."""
+        clock = StageClock(self._model.device)
+        ticks = [self._tick(observation, options, clock) for observation, options in pairs]
+        reasoned = self._reason(ticks, clock)
+        with clock.stage("expert"):
+            actions = self._denoise(ticks, reasoned)
+        with clock.stage("trajectory"):
+            rows = len(reasoned.texts) // len(ticks)
+            texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
+            predictions = [
+                assemble_prediction(
+                    tick.observation, tick.options, own, its, self._model.action_space, self._model.vocabulary
+                )
+                for tick, own, its in zip(ticks, texts, actions.chunk(len(ticks)), strict=True)
+            ]
+        share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
+        accepted = reasoned.drafts_accepted
+        return [
+            replace(prediction, drafts_accepted=accepted, timings=timings_of(tick, own, accepted, share))
+            for prediction, tick, own in zip(predictions, ticks, texts, strict=True)
+        ]
+
+    def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
+        fresh = len(self._frames.missing(_frames_of(observation)))
+        features = self._encode(observation, clock)
+        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
+        check_length(len(prompt), options, self.info)
+        return Tick(observation, options, features, fresh, prompt)
+
+    @torch.inference_mode()
+    def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
+        clock = StageClock(self._model.device)
+        features = self._encode(observation, clock)
+        vocabulary = self._model.vocabulary
+        counts = [len(each.embeddings) for each in features]
+        prompt = self._prompts.question(observation, question, counts)
+        check_length(len(prompt), options, self.info)
+        batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
+        cache = self._cache(batch.length + options.max_reasoning_tokens)
+        answerer = Answerer(vocabulary, options, self._draw)
+        write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
+        return answer_text(vocabulary, answerer.token_ids)
+
+    def _encode(self, observation: Observation, clock: StageClock) -> list[ImageFeatures]:
+        encoded = self._frames.get(_frames_of(observation), clock)
+        check_sizes(observation, [(frame.height, frame.width) for frame in encoded])
+        return [frame.features for frame in encoded]
+
+    def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
+        model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
+        copies = rows_of(options)
+        rows = [index for index in range(len(ticks)) for _ in range(copies)]
+        fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
+        drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
+        ahead = [drafts if text is None else text.token_ids for text in fixed]
+        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
+        room = model.room(options.num_samples // copies)
+        with clock.stage("prefill"):
+            prompts = [
+                replace(tick.prompt, token_ids=(*tick.prompt.token_ids, *tokens))
+                for tick, tokens in zip(ticks, ahead, strict=True)
+            ]
+            batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
+            capacity = batch.length + longest + room
+            cache = self._cache(capacity if copies == 1 else batch.length)
+            logits = model.backbone.read(batch, cache, 1 + len(drafts))
+            if copies > 1:
+                cache, batch, logits = cache.branch(rows, batch.length, capacity), batch.take(rows), logits[rows]
+        written = [text for text in fixed if text is not None]
+        if written:
+            return Reasoned(batch, cache, written, [batch.length] * len(rows))
+        texts = [Text(sample, seed=tick.options.seed) for tick in ticks for sample in range(copies)]
+        with clock.stage("reasoning"):
+            reasoner = Reasoner(vocabulary, options, texts, self._draw)
+            if drafts:
+                reasoner.foresee(logits[0], drafts)
+            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
+        ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
+        return Reasoned(batch, cache, texts, ends, accepted)
+
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+        """Normalised actions [ticks K, N, 2]."""
+        model, options = self._model, ticks[0].options
+        samples = options.num_samples // rows_of(options)
+        batch, weight = reasoned.batch, 1.0 if options.guidance_weight is None else options.guidance_weight
+        prefix = reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas)
+        without_route = self._without_route(ticks[0], reasoned, samples) if weight != 1 else None
+        noise = torch.cat([self._noise(tick.options) for tick in ticks]) * options.noise_temperature
+        steps = options.flow_steps or model.config.flow.num_inference_steps
+        return model.denoise(prefix, without_route, weight, samples, noise, steps)
+
+    def _noise(self, options: SamplingOptions) -> Tensor:
+        """What the flow starts from: [K, N, 2]."""
+        return flow_noise(options.seed, range(options.num_samples), self._model.config.action_space.n_waypoints)
+
+    def _without_route(self, tick: Tick, reasoned: Reasoned, samples: int) -> Any:
+        """What the expert reads of a tick that doesn't know the route."""
+        prompt, batch = tick.prompt, reasoned.batch
+        written = [text.token_ids for text in reasoned.texts]
+        cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
+        shorter = [end - len(prompt.route) for end in reasoned.ends]
+        return cache.prefix(shorter, batch.padding, batch.rope_deltas)
+
+    def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
+        drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
+        unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
+        return drafts[: unknown[0]] if unknown else drafts
+
+    def _cache(self, capacity: int) -> Any:
+        return self._model.new_cache(capacity)
+
+    def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        try:
+            return work(*arguments)
+        except ConfigurationError as error:
+            raise EngineError(str(error)) from error
+        except RuntimeError as error:  # torch: out of memory, a lost device
+            raise EngineError(f"the model failed on {self.info.device}: {error}") from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+
+
+def _frames_of(observation: Observation) -> list[Frame]:
+    return [frame for frames in observation.frames.values() for frame in frames]

@@ -1,0 +1,92 @@
+"""Drives of the expert driver as data to learn from: what it saw, what it did next, and why. Deterministic by seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpamayo_ros.core.rotation import rotations_about_z
+from alpamayo_ros.core.types import HORIZON, Array
+from alpamayo_ros.sim.disturbance import Disturbance
+from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.renderer import Renderer
+from alpamayo_ros.sim.rig import CAMERAS, rig
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.sim.world import World
+
+IMAGE_SIZE = (96, 160)  # pixels, height and width
+PERIOD_S = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedDrive:
+    """One drive of the expert driver, sampled at 10 Hz.
+
+    `futures` are the driver's plan from the state it is in, by what can be seen then: no push comes, a car ahead goes
+    on as it does, and a light stays as it is.
+    """
+
+    images: NDArray[np.uint8]  # [T, 4, H, W, 3] RGB, cameras in the model's order: left, front wide, right, front tele
+    positions: Array  # [T, 3] m in the world (x east, y north, z up), of the vehicle's origin: the rear axle, on ground
+    rotations: Array  # [T, 3, 3] world <- vehicle
+    speeds: Array  # [T] m/s
+    futures: Array  # [T, 64, 3] m in the vehicle's frame then, 0.1 to 6.4 s on
+    future_rotations: Array  # [T, 64, 3, 3] likewise
+    sentences: tuple[str, ...]  # [T]
+    classes: NDArray[np.int64]  # [T] index into SENTENCE_CLASSES
+    navigation: tuple[str | None, ...]  # [T] as "Turn left in 30m"; None away from junctions
+
+
+def record_drive(
+    seed: int, seconds: float, *, image_size: tuple[int, int] = IMAGE_SIZE, disturbed: bool = False
+) -> RecordedDrive:
+    """Drive for so long in the world of that seed.
+
+    Args:
+        seed: of the world and everything in it.
+        seconds: the drive's length.
+        image_size: height and width, pixels.
+        disturbed: push the vehicle off its lane now and then; `futures` then show how to get back.
+
+    Raises:
+        ConfigurationError: a duration or size that can't be.
+    """
+    height, width = image_size
+    world = World.for_seconds(seed, seconds)
+    journey = Journey(world)
+    disturbance = Disturbance(seed) if disturbed else None
+    renderer = Renderer(world, rig(width, height))
+    count = max(round(seconds / PERIOD_S), 1)
+    images = np.empty((count, len(CAMERAS), height, width, 3), np.uint8)
+    poses, plans, speeds = np.empty((count, 3)), np.empty((count, HORIZON, 3)), np.empty(count)
+    classes, navigation = np.empty(count, np.int64), list[str | None]()
+    for tick in range(count):
+        vehicle = journey.vehicle
+        images[tick] = np.stack(list(renderer.draw(journey, tick).values()))
+        poses[tick], speeds[tick], plans[tick] = vehicle[:3], vehicle.speed, journey.plan()
+        classes[tick] = journey.reason
+        navigation.append(journey.navigation)
+        for _ in range(round(PERIOD_S / STEP_S)):
+            journey.drive(disturbance.push(journey.vehicle.speed, STEP_S) if disturbance else (0.0, 0.0))
+    futures, future_rotations = _in_vehicle(poses, plans)
+    return RecordedDrive(
+        images=images,
+        positions=np.column_stack([poses[:, :2], np.zeros(count)]),
+        rotations=rotations_about_z(poses[:, 2]),
+        speeds=speeds,
+        futures=futures,
+        future_rotations=future_rotations,
+        sentences=tuple(SENTENCE_CLASSES[each] for each in classes),
+        classes=classes,
+        navigation=tuple(navigation),
+    )
+
+
+def _in_vehicle(poses: Array, plans: Array) -> tuple[Array, Array]:
+    """Plans [T, 64, 3] (x, y, yaw in the world) in the frames of their poses [T, 3]: positions and rotations."""
+    offset = plans[..., :2] - poses[:, None, :2]
+    c, s = np.cos(poses[:, 2, None]), np.sin(poses[:, 2, None])
+    x, y = c * offset[..., 0] + s * offset[..., 1], c * offset[..., 1] - s * offset[..., 0]
+    return np.stack([x, y, np.zeros_like(x)], axis=-1), rotations_about_z(plans[..., 2] - poses[:, None, 2])

@@ -1,0 +1,311 @@
+"""The node under the load of four 1080p JPEG cameras at 30 Hz and 100 Hz odometry: what a tick costs, and at what rate.
+
+One JSON line per figure. The node runs as a process of its own with the engine that is asked for; its sensors are a
+third process. Whatever follows `--` goes to the node's parameters, as `-p NAME:=VALUE`:
+
+    python -m alpamayo_ros.tools.bench_node --seconds 300 -- -p engine.kind:=vllm -p engine.checkpoint:=DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.progress import progress
+from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.figures import distribution, report
+
+CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
+CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
+SETTLE = 5.0  # s of load before anything is counted
+NULL_START, ENGINE_START = 60.0, 420.0  # s that a node may take until it is active
+NODE = "/alpamayo"
+STAYS_UNCONFIGURED = "the node is unconfigured and does nothing"  # in its log
+
+RIG = {
+    "/**": {
+        "ros__parameters": {
+            "anchor": "front_wide",
+            "cameras": {
+                name: {"topic": f"/bench/{name}/image/compressed", "index": index} for name, index in CAMERAS.items()
+            },
+        }
+    }
+}
+OWN_STAGES = ("assemble", "publish")
+
+
+@dataclass
+class Observed:
+    """What the node's status messages said."""
+
+    stages: dict[str, list[float]] = field(default_factory=dict)  # ms
+    ages: list[float] = field(default_factory=list)  # ms
+    last_t0: int = 0
+    state: str = ""
+    ticks: int = 0
+    dropped: tuple[int, int] = (0, 0)  # before counting, and now
+    skipped: dict[str, int] = field(default_factory=dict)  # since the node was configured
+
+    def take(self, status: Any, counting: bool) -> bool:
+        """Note a status message; whether it was a counted tick. The 1 Hz repetitions of a tick are passed over."""
+        self.state = status.lifecycle_state
+        self.skipped = dict(zip(status.skip_reasons, status.skip_counts, strict=True))
+        self.dropped = (self.dropped[0] if counting else status.ticks_dropped, status.ticks_dropped)
+        t0 = status.header.stamp.sec * 1_000_000_000 + status.header.stamp.nanosec
+        if not status.ok or t0 == self.last_t0:
+            return False
+        self.last_t0 = t0
+        if not counting:
+            return False
+        self.ticks += 1
+        self.ages.append(status.age_at_publication * 1e3)
+        for name, ms in zip(status.stages, status.stage_ms, strict=True):
+            self.stages.setdefault(name, []).append(ms)
+        return True
+
+
+def bench_node(
+    seconds: float,
+    parameters: Sequence[str] = ("-p", "engine.kind:=null"),
+    *,
+    start: float = NULL_START,
+    log: Path | None = None,
+    statuses: TextIO | None = None,
+) -> None:
+    """The node's overhead, CPU share and memory, the engine's stages, and the rate.
+
+    Args:
+        seconds: under load.
+        parameters: of the node, as `-p NAME:=VALUE`.
+        start: s that it may take until it is active.
+        log: where the node's output goes; None: a file that is gone afterwards.
+        statuses: gets a JSON line per counted tick.
+
+    Raises:
+        EngineError: the node didn't become active, or made no path.
+    """
+    import psutil
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from alpamayo_ros.msg import InferenceStatus
+
+    observed = Observed()
+    counting = False
+
+    def listen(status: Any) -> None:
+        if observed.take(status, counting) and statuses is not None:
+            statuses.write(status_line(status) + "\n")
+
+    rclpy.init()
+    listener = rclpy.create_node("bench")
+    executor = SingleThreadedExecutor()
+    executor.add_node(listener)
+    listener.create_subscription(InferenceStatus, f"{NODE}/output/status", listen, 100)
+    odometry = f"{NODE}/input/odometry"
+    load = [sys.executable, "-m", "alpamayo_ros.tools.bench_load", "--odometry", odometry]
+    for name in CAMERAS:
+        load += ["--camera", f"/bench/{name}/image/compressed"]
+    load += ["--seconds", str(seconds + SETTLE + 30), "--camera-rate", str(CAMERA_RATE)]
+    load += ["--odometry-rate", str(ODOMETRY_RATE)]
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            rig = Path(scratch) / "rig.yaml"
+            rig.write_text(json.dumps(RIG))  # which is YAML
+            command = [sys.executable, "-m", "alpamayo_ros.ros.node", "--ros-args", "--params-file", str(rig)]
+            said = log or Path(scratch) / "node.log"
+            with running([*command, *parameters], said) as node:
+                spin_until(executor, lambda: is_active(observed, node, said), start, "become active", said)
+                with running(load):
+                    spin_until(executor, lambda: observed.last_t0 > 0, 30, "publish its first path", said)
+                    spin_for(executor, SETTLE, "settling")
+                    process, counting, before = psutil.Process(node.pid), True, cpu_seconds(node.pid)
+                    started = time.monotonic()
+                    spin_for(executor, seconds, "node under load")
+                    passed = time.monotonic() - started
+                    node_share = (cpu_seconds(node.pid) - before) / passed
+                    resident = peak_resident(process.pid)
+            bare_share = bench_bare_subscriber(load, odometry, min(seconds / 2, 15))
+    finally:
+        executor.shutdown()
+        listener.destroy_node()
+        rclpy.shutdown()
+    if not observed.ticks:
+        raise EngineError(f"the node published no path in {seconds:g} s; skipped: {observed.skipped}")
+    report("node: last needed message in to engine call", "ms", **distribution(observed.stages["assemble"]))
+    report("node: engine result to message out", "ms", **distribution(observed.stages["publish"]))
+    overhead = [a + b for a, b in zip(*(observed.stages[name] for name in OWN_STAGES), strict=True)]
+    report("node: overhead per tick", "ms", **distribution(overhead))
+    for name, values in observed.stages.items():
+        if name not in OWN_STAGES:
+            report(f"engine: {name}", "ms", **distribution(values))
+    report("node: age at publication", "ms", **distribution(observed.ages))
+    report("node: rate", "Hz", value=observed.ticks / passed)
+    dropped = observed.dropped[1] - observed.dropped[0]
+    report("node: ticks", "1", published=observed.ticks, dropped=dropped, skipped_since_start=observed.skipped)
+    report(
+        "node: CPU share of one core", "1", value=node_share, bare_subscriber=bare_share, ratio=node_share / bare_share
+    )
+    report("node: peak resident memory", "MB", value=resident / 1e6)
+
+
+def status_line(status: Any) -> str:
+    """A status message's numbers as JSON."""
+    stages = {name: round(ms, 2) for name, ms in zip(status.stages, status.stage_ms, strict=True)}
+    return json.dumps(
+        {
+            "t0_s": round(status.header.stamp.sec + status.header.stamp.nanosec * 1e-9, 3),
+            "ok": status.ok,
+            "engine": status.engine,
+            "stages_ms": stages,
+            "age_ms": round(status.age_at_publication * 1e3, 2),
+            "rate_hz": round(status.effective_rate, 2),
+            "published": status.ticks_published,
+            "dropped": status.ticks_dropped,
+            "skipped": status.ticks_skipped,
+            "gpu_bytes": status.gpu_memory_bytes,
+        }
+    )
+
+
+def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> float:
+    """CPU share of a process that only receives the same messages: the least that Python can do with them."""
+    program = (
+        "import rclpy\n"
+        "from nav_msgs.msg import Odometry\n"
+        "from sensor_msgs.msg import CompressedImage\n"
+        "from rclpy.qos import qos_profile_sensor_data as qos\n"
+        "rclpy.init(); node = rclpy.create_node('bare')\n"
+        f"for name in {list(CAMERAS)!r}:\n"
+        "    topic = f'/bench/{name}/image/compressed'\n"
+        "    node.create_subscription(CompressedImage, topic, lambda message: None, qos)\n"
+        f"node.create_subscription(Odometry, {odometry!r}, lambda message: None, qos)\n"
+        "rclpy.spin(node)\n"
+    )
+    with running([sys.executable, "-c", program]) as bare, running(load):
+        time.sleep(SETTLE)
+        before, started = cpu_seconds(bare.pid), time.monotonic()
+        for _ in progress(range(max(1, round(seconds))), desc="bare subscriber under load", unit=" s"):
+            time.sleep(1)
+        share = (cpu_seconds(bare.pid) - before) / (time.monotonic() - started)
+        bare.kill()
+    return share
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    import psutil
+
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def peak_resident(pid: int) -> int:
+    """The most memory that a process has held, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/{pid}/status has no VmHWM")
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process that is gone when the block is left; its output goes to a file, if any."""
+    with open(log or os.devnull, "wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def is_active(observed: Observed, node: subprocess.Popen[bytes], log: Path) -> bool:
+    """Whether the node has begun.
+
+    Raises:
+        EngineError: it has ended, or stays unconfigured.
+    """
+    if node.poll() is not None or STAYS_UNCONFIGURED in log.read_text(errors="replace"):
+        raise EngineError(f"the node can't start:\n{last_lines(log)}")
+    return observed.state == "active"
+
+
+def last_lines(log: Path) -> str:
+    """The end of the node's output."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+
+
+def spin_until(executor: Any, condition: Callable[[], bool], timeout: float, what: str, log: Path) -> None:
+    """Serve the listener until something holds.
+
+    Raises:
+        EngineError: it took too long.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise EngineError(f"waited {timeout:g} s for the node to {what}; it said:\n{last_lines(log)}")
+        executor.spin_once(timeout_sec=0.1)
+
+
+def spin_for(executor: Any, seconds: float, what: str) -> None:
+    """Serve the listener for a while."""
+    started = time.monotonic()
+    with progress(total=round(seconds), desc=what, unit=" s") as bar:
+        while (passed := time.monotonic() - started) < seconds:
+            executor.spin_once(timeout_sec=0.1)
+            bar.update(int(passed) - bar.n)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.bench_node",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=float, default=30.0, help="under load")
+    parser.add_argument("--start", type=float, default=ENGINE_START, help="s that loading the engine may take")
+    parser.add_argument("--log", type=Path, help="file for the node's output")
+    parser.add_argument("--statuses", type=Path, help="file for a JSON line per tick")
+    parser.add_argument("parameters", nargs="*", metavar="-- -p NAME:=VALUE", help="of the node")
+    options = parser.parse_args(arguments)
+    use_local_transports()
+
+    def work() -> int:
+        with contextlib.ExitStack() as stack:
+            statuses = stack.enter_context(options.statuses.open("w")) if options.statuses else None
+            parameters = options.parameters or ("-p", "engine.kind:=null")
+            bench_node(options.seconds, parameters, start=options.start, log=options.log, statuses=statuses)
+        return 0
+
+    return guarded(work)
+
+
+def use_local_transports() -> None:
+    """What large messages within one machine need, unless the environment says otherwise."""
+    os.environ.setdefault("FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA")
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+
+
+if __name__ == "__main__":
+    run_command(main)

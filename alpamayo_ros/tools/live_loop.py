@@ -1,0 +1,146 @@
+"""A synthetic drive over topics: the expert drives, or the vehicle follows the trajectories of a node."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from alpamayo_ros.core.types import AlpamayoError
+from alpamayo_ros.evaluation.drive_bag import BASE_LINK
+from alpamayo_ros.sim.closed_loop import LEAD_IN_S, Progress
+from alpamayo_ros.sim.drive_messages import SECOND, DriveMessages
+from alpamayo_ros.sim.follower import FollowedPath, Follower
+from alpamayo_ros.sim.imperfections import Imperfections
+from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.renderer import Renderer
+from alpamayo_ros.sim.scoring import Trace, TraceRecorder
+from alpamayo_ros.sim.vehicle import VehicleState
+from alpamayo_ros.sim.world import World
+from alpamayo_ros.tools.drive_node import Answer, DriveNode
+
+ANSWER_TIMEOUT_S = 20.0  # real time that a tick's answer is waited for in lock step
+SILENCE_S = 10.0  # simulated: without any trajectory for so long, nothing will come
+SETTLE_S = 0.3  # real time for a jump of the clock to arrive before what follows it
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a drive goes over topics."""
+
+    closed_loop: bool = False  # follow the node's trajectories
+    lock_step: bool = False  # time goes on when a tick has been answered
+    clock: bool = False  # publish /clock
+    speed: float = 1.0  # times real time; lock step goes as fast as it can
+    latency_s: float = 0.1  # from t0 until a trajectory is followed, if it is there by then
+    camera_hz: int = 10
+    form: str = "jpeg"
+    imperfections: Imperfections = field(default_factory=Imperfections)
+
+
+@dataclass(frozen=True, eq=False)
+class LiveDrive:
+    """How it went."""
+
+    trace: Trace
+    end_ns: int  # the last stamp
+    trajectories: int  # that were followed
+    unanswered: int  # ticks in lock step that got neither trajectory nor reason
+    skips: Counter[str]
+
+
+class LiveLoop:
+    """One drive over topics.
+
+    In a closed loop the expert drives for the first 1.6 s, and on until the first trajectory is there.
+
+    Args:
+        world: whose route is driven.
+        renderer: of that world, with the cameras.
+        node: sends and hears; its subscribers are there already.
+        options: how.
+        start_ns: the first stamp.
+    """
+
+    def __init__(self, world: World, renderer: Renderer, node: DriveNode, options: LiveOptions, start_ns: int) -> None:
+        self._node, self._options, self._start_ns = node, options, start_ns
+        self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
+        if options.clock:
+            node.publish_clock(start_ns)
+            node.spin(SETTLE_S)
+        node.take_answers()  # of an earlier drive
+        node.take_skips()
+        self._messages = DriveMessages(
+            self._journey,
+            renderer,
+            node,
+            start_ns=start_ns,
+            camera_hz=options.camera_hz,
+            form=options.form,
+            imperfections=options.imperfections,
+        )
+        self._states: dict[int, VehicleState] = {}  # by stamp
+        self._skips = Counter[str]()
+        self._trajectories = self._unanswered = 0
+
+    def run(self, seconds: float, stop: threading.Event) -> LiveDrive:
+        """Drive until the route, the time (s, simulated) or hope is over, or `stop` is set.
+
+        Raises:
+            AlpamayoError: in a closed loop no trajectory comes.
+        """
+        journey, options = self._journey, self._options
+        progress, begun = Progress(), time.monotonic()
+        while journey.time_s < seconds and not progress.is_over(journey) and not stop.is_set():
+            is_tick = self._send()
+            if is_tick:
+                self._recorder.add(journey)
+            if not options.lock_step:
+                self._node.spin(begun + journey.time_s / options.speed - time.monotonic())
+            elif is_tick:
+                self._node.wait_for(self._messages.now_ns, ANSWER_TIMEOUT_S)
+            self._hear(is_tick)
+            self._move()
+        self._recorder.add(journey)
+        end_ns = self._messages.now_ns
+        return LiveDrive(self._recorder.trace(), end_ns, self._trajectories, self._unanswered, self._skips)
+
+    def _send(self) -> bool:
+        """This moment's messages; whether the node can answer them."""
+        if self._options.clock:
+            self._node.publish_clock(self._messages.now_ns)
+        self._messages.write()
+        self._states[self._messages.now_ns] = self._journey.vehicle
+        return self._messages.is_image_due and self._journey.time_s > LEAD_IN_S - STEP_S / 2
+
+    def _hear(self, is_tick: bool) -> None:
+        answers, skips = self._node.take_answers(), self._node.take_skips()
+        self._unanswered += is_tick and self._options.lock_step and not answers and not skips
+        if self._journey.time_s > LEAD_IN_S:
+            self._skips += skips
+        for answer in answers:
+            if answer.t0_ns in self._states:
+                self._follower.take(self._followed(answer))
+                self._trajectories += 1
+
+    def _followed(self, answer: Answer) -> FollowedPath:
+        """A trajectory in the world; odom is the world."""
+        t0_s = (answer.t0_ns - self._start_ns) / SECOND
+        vehicle = self._states[answer.t0_ns]
+        if answer.frame_id == BASE_LINK:
+            return FollowedPath.from_vehicle(t0_s, vehicle, answer.xy)
+        return FollowedPath(t0_s, np.concatenate([[vehicle[:2]], answer.xy]))
+
+    def _move(self) -> None:
+        journey, options = self._journey, self._options
+        is_led_in = journey.time_s > LEAD_IN_S + options.latency_s - STEP_S / 2
+        if options.closed_loop and self._trajectories and is_led_in:
+            journey.move(*self._follower.control(journey.vehicle, journey.time_s))
+            return
+        journey.drive()
+        if options.closed_loop and not self._trajectories and journey.time_s > SILENCE_S:
+            why = f"ticks skipped: {dict(self._skips) or 'none'}"
+            raise AlpamayoError(f"no trajectory came in the first {SILENCE_S:.0f} s of the drive; {why}")

@@ -1,0 +1,152 @@
+"""Train the small checkpoint from the synthetic world alone, in pieces, and score it on drives it hasn't seen.
+
+    python -m alpamayo_ros.tools.train_mini --out out/mini --minutes 8
+    python -m alpamayo_ros.tools.train_mini --out out/mini --minutes 8 --resume
+
+It takes as many steps as fit into the first piece, unless --steps says how many; the log says what it was, so that
+the same numbers give the same training again. OUT/checkpoint is what an engine loads, OUT/scores.json what it reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.engine.device import resolve_device
+from alpamayo_ros.engine.transformers_engine import TransformersEngine
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.progress import progress
+from alpamayo_ros.sim.driver import CRUISE
+from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.sim.world import SHORTEST, World
+from alpamayo_ros.tools.checkpoint_presets import PRESETS
+from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.make_checkpoint import write_descriptions, write_json, write_shards
+from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_scores
+from alpamayo_ros.tools.mini_card import model_card
+from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
+from alpamayo_ros.training.course import STATE_FILE, Course, Piece
+from alpamayo_ros.training.settings import Schedule, TrainingSettings
+from alpamayo_ros.training.trainer import Trainer
+
+HELD_OUT = 1_000_000  # the first seed of the drives for scoring; training has 0, 1, ...
+SCORED_SECONDS = 20.0  # of each of those drives
+SCORED_EVERY = 10  # ticks
+
+
+def write_checkpoint(folder: Path, trainer: Trainer) -> None:
+    """Write the averaged weights of a training in bfloat16 beside the descriptions that lie in a folder."""
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in trainer.averaged().items()}
+    write_shards(folder, [list(weights)], iter(weights.items()))
+
+
+def record_held_out(count: int, seconds: float, workers: int) -> list[RecordedDrive]:
+    """Drives of seeds that training doesn't have, recorded in processes of their own."""
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        drives = [pool.submit(record_drive, HELD_OUT + number, seconds) for number in range(count)]
+        return [drive.result() for drive in progress(drives, unit=" drives", desc="held-out drives")]
+
+
+def _held_out_branches(drives: Sequence[RecordedDrive]) -> list[BranchCase]:
+    length = max(SCORED_SECONDS * CRUISE, SHORTEST)  # as record_drive has it
+    worlds = [World.random(HELD_OUT + number, length) for number in range(len(drives))]
+    return [case for world, drive in zip(worlds, drives, strict=True) for case in branch_cases(world, drive)]
+
+
+def score(checkpoint: Path, device: str, drives: list[RecordedDrive]) -> dict[str, Any]:
+    """What a checkpoint reaches on held-out drives; also written into its model card."""
+    engine = TransformersEngine.load(str(checkpoint), device=device)
+    try:
+        scores = open_loop_scores(engine, held_out_ticks(drives, SCORED_EVERY))
+        scores["junctions"] = branch_scores(engine, _held_out_branches(drives))
+    finally:
+        engine.close()
+    (checkpoint / "README.md").write_text(model_card(scores, len(SENTENCE_CLASSES)))
+    return scores
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    defaults = TrainingSettings()
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.train_mini",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder for everything")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of this piece at most (default: %(default)g)")
+    parser.add_argument("--of", type=float, metavar="MINUTES", help="of all pieces together (default: --minutes)")
+    parser.add_argument("--resume", action="store_true", help="go on with what lies in --out")
+    parser.add_argument("--steps", type=int, default=0, help="of the whole training (default: what fits in --minutes)")
+    parser.add_argument(
+        "--drives-per-step", type=float, default=0.0, metavar="N", help="with --steps: the pace at which drives join"
+    )
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights, batches and noise")
+    parser.add_argument("--batch", type=int, default=defaults.batch, help="ticks a step (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=defaults.peak_rate, help="learning rate (default: %(default)g)")
+    parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps (default: %(default)s)")
+    parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
+    parser.add_argument(
+        "--first-drives", type=int, default=defaults.first_drives, help="before the first step (default: %(default)s)"
+    )
+    parser.add_argument("--drive-seconds", type=float, default=defaults.drive_seconds, help="(default: %(default)g)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    cores = max((os.cpu_count() or 2) - 1, 1)
+    parser.add_argument("--workers", type=int, default=cores, help="that record drives (default: %(default)s)")
+    parser.add_argument("--no-compile", action="store_true", help="on a GPU: don't let torch compile the step")
+    parser.add_argument("--scored-drives", type=int, default=40, help="held-out drives; 0: no scores (default: 40)")
+    parser.add_argument("--only-score", action="store_true", help="no training: score what lies in --out")
+    options = parser.parse_args(arguments)
+    return guarded(lambda: _work(options))
+
+
+def _work(options: argparse.Namespace) -> int:
+    device = resolve_device(options.device)
+    checkpoint: Path = options.out / "checkpoint"
+    if not options.only_score:
+        _train(options, device, checkpoint)
+    if options.scored_drives:
+        drives = record_held_out(options.scored_drives, SCORED_SECONDS, options.workers)
+        scores = score(checkpoint, options.device, drives)
+        write_json(options.out / "scores.json", scores)
+        print(json.dumps(scores, indent=2))
+    return 0
+
+
+def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) -> None:
+    if not options.resume and (options.out / STATE_FILE).exists():
+        raise ConfigurationError(f"{options.out} holds a training already; give --resume, or another folder")
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    write_descriptions(checkpoint, PRESETS["mini"], {}, model_card(None, len(SENTENCE_CLASSES)))
+    settings = TrainingSettings(
+        seed=options.seed,
+        batch=options.batch,
+        peak_rate=options.rate,
+        warm_up=options.warm_up,
+        drives=options.drives,
+        first_drives=options.first_drives,
+        drive_seconds=options.drive_seconds,
+    )
+    schedule = Schedule(options.steps, options.drives_per_step) if options.steps else None
+    compiled = device.type == "cuda" and not options.no_compile
+    piece = Piece(options.minutes, options.of or options.minutes, options.workers, options.resume, schedule, compiled)
+    course = Course(ModelConfig.load(checkpoint), options.out, settings, piece, device)
+    course.run()
+    write_checkpoint(checkpoint, course.trainer)
+    ending = "done" if course.finished else "to be resumed"
+    print(f"{options.out}: step {course.trainer.step} of {course.schedule}; {ending}")
+
+
+if __name__ == "__main__":
+    run_command(main)

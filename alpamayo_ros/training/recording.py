@@ -1,0 +1,127 @@
+"""Drives recorded and prepared in processes of their own, one file each, while training goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.sim import recorded_drive
+from alpamayo_ros.sim.recorded_drive import record_drive
+from alpamayo_ros.training.examples import DriveExamples, examples_of
+
+READ_AHEAD = 4  # drives
+JPEG_QUALITY = 90  # as the synthetic drive's topics have it
+
+
+class DriveRecorder:
+    """Records the drives of given seeds, in their order; what lies in the folder already isn't recorded again.
+
+    Every second drive is disturbed, so that the model learns to come back to its lane, and of both kinds every second
+    one's pictures have gone through JPEG. A context manager, whose end ends its processes.
+    """
+
+    def __init__(self, config: ModelConfig, folder: Path, seeds: Sequence[int], seconds: float, workers: int) -> None:
+        """Start.
+
+        Args:
+            config: The checkpoint's, which says how examples look.
+            folder: For the files, which are kept; those of another world or config lie apart.
+            seeds: Of the drives.
+            seconds: Length of each.
+            workers: Processes.
+        """
+        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(str(config.folder),)
+        )
+        self._loader = ThreadPoolExecutor(1)
+        self._loaded: dict[int, Future[DriveExamples]] = {}
+        self._drives = [self._begin(seed, seconds) for seed in seeds]
+
+    def __enter__(self) -> DriveRecorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._loader.shutdown(wait=False, cancel_futures=True)
+
+    def __len__(self) -> int:
+        return len(self._drives)
+
+    @property
+    def ready(self) -> int:
+        """How many drives are recorded."""
+        return sum(drive.done() for drive in self._drives)
+
+    def get(self, place: int) -> DriveExamples:
+        """The drive at this place among the seeds; waits until it is recorded. The next ones are read meanwhile."""
+        for each in range(place, min(place + READ_AHEAD, len(self))):
+            if each not in self._loaded:
+                self._loaded[each] = self._loader.submit(self._load, each)
+        return self._loaded.pop(place).result()
+
+    def _load(self, place: int) -> DriveExamples:
+        return DriveExamples.load(self._drives[place].result())
+
+    def _begin(self, seed: int, seconds: float) -> Future[Path]:
+        path = self._folder / f"drive-{seed}.npz"
+        if not path.is_file():
+            return self._pool.submit(_record, seed, seconds, path)
+        kept: Future[Path] = Future()
+        kept.set_result(path)
+        return kept
+
+
+_config: ModelConfig | None = None  # of a worker process
+
+
+def _prepare_worker(checkpoint: str) -> None:
+    global _config
+    os.nice(5)  # the process that trains goes first
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+    _config = ModelConfig.load(checkpoint)
+
+
+def _record(seed: int, seconds: float, path: Path) -> Path:
+    assert _config is not None
+    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1)
+    if seed % 4 >= 2:
+        drive = replace(drive, images=compressed(drive.images))
+    examples_of(drive, _config).save(path)
+    return path
+
+
+def compressed(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """RGB pictures [..., H, W, 3] after JPEG, as a vehicle's topics carry them."""
+    flat = images.reshape(-1, *images.shape[-3:])
+    sent = np.empty_like(flat)
+    for picture, place in zip(flat, sent, strict=True):
+        data = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+        decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        assert decoded is not None, "what was encoded just now can be decoded"
+        place[...] = decoded[..., ::-1]
+    return sent.reshape(images.shape)
+
+
+def _fingerprint(config: ModelConfig) -> str:
+    """Changes when the world's code changes, or what examples are made with."""
+    digest = hashlib.sha256(repr((config.action_space, config.history, config.images, JPEG_QUALITY)).encode())
+    for source in sorted(Path(recorded_drive.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,141 @@
+"""What the transformers engine answers, the native engine answers: tokens equal, numbers up to rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_checkpoint import drive, picture
+
+from alpamayo_ros.core.types import EngineError, Prediction, SamplingOptions
+from alpamayo_ros.engine.native.engine import NativeEngine
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
+from alpamayo_ros.engine.transformers_engine import TransformersEngine
+from alpamayo_ros.model.images import preprocess
+
+SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
+ROUNDING = 2e-3  # m, over ten Euler steps that enlarge it
+KV_TOLERANCE = 1e-4
+VELOCITY_TOLERANCE = 1e-3
+ROUTE = "Turn left in 30m"
+
+
+def assert_same(left: Prediction, right: Prediction, tolerance: float = ROUNDING) -> None:
+    assert left.reasoning_token_ids == right.reasoning_token_ids
+    assert left.reasoning == right.reasoning
+    assert left.finish_reasons == right.finish_reasons
+    for name in ("xyz", "rotation", "actions", "speed"):
+        np.testing.assert_allclose(getattr(left, name), getattr(right, name), atol=tolerance, err_msg=name)
+
+
+def test_it_says_what_it_is(native: NativeEngine, reference: TransformersEngine) -> None:
+    info = native.info
+    assert (info.engine, info.dtype, info.trained) == ("native", "float32", False)
+    assert info.parameters == reference.info.parameters
+    assert info.checkpoint_hash == reference.info.checkpoint_hash
+
+
+@pytest.mark.parametrize("cameras", [(1,), (0, 1, 2, 6)], ids=len)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.0},
+        {"num_samples": 3},
+        {"num_samples": 4, "reasoning": "independent"},
+        {"num_samples": 2, "guidance_weight": 1.5},
+        {"num_samples": 3, "guidance_weight": 0.0, "reasoning": "independent"},
+        {"reasoning": "off", "num_samples": 2},
+        {"reasoning": "given", "given_reasoning": "Keep the lane.", "guidance_weight": 2.0},
+        {"top_p": 0.5, "temperature": 1.3, "noise_temperature": 0.6, "flow_steps": 4},
+        {"max_reasoning_tokens": 40},
+    ],
+    ids=lambda change: "-".join(map(str, change.values())),
+)
+def test_predictions_are_the_same(
+    native: NativeEngine, reference: TransformersEngine, cameras: tuple[int, ...], change: dict[str, object]
+) -> None:
+    options = replace(SHORT, **change)
+    navigation = ROUTE if options.guidance_weight is not None else None
+    observation = drive(cameras, navigation=navigation)
+    theirs = reference.predict(observation, options)
+    assert_same(native.predict(observation, options), theirs)
+    drafted = replace(options, draft_token_ids=theirs.reasoning_token_ids[0])
+    assert_same(native.predict(observation, drafted), theirs)
+
+
+def test_answers_are_the_same(native: NativeEngine, reference: TransformersEngine) -> None:
+    observation, options = drive(), replace(SHORT, max_reasoning_tokens=12)
+    answer = native.ask(observation, "Is the road free?", options)
+    assert answer == reference.ask(observation, "Is the road free?", options)
+    assert answer
+
+
+@torch.inference_mode()
+def inside(engine: StepwiseEngine, options: SamplingOptions, observation: Any) -> tuple[list[Any], torch.Tensor]:
+    """Keys and values of every layer after a tick's reasoning, and velocities there."""
+    clock = StageClock(torch.device("cpu"))
+    reasoned = engine._reason([engine._tick(observation, options, clock)], clock)
+    batch, model = reasoned.batch, engine._model
+    field = model.velocity(reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas), 1)
+    rows = len(reasoned.texts)
+    states = torch.randn(3, rows, 64, 2, generator=torch.Generator().manual_seed(1))
+    velocities = torch.stack([field(state, torch.full((rows, 1, 1), 0.3)) for state in states])
+    layers = range(model.config.backbone.text.num_hidden_layers)
+    return [tuple(part.clone() for part in reasoned.cache.written(index)) for index in layers], velocities
+
+
+@pytest.mark.parametrize("reasoning", ["shared", "independent"])
+def test_keys_values_and_velocities_are_the_same(
+    native: NativeEngine, reference: TransformersEngine, reasoning: str
+) -> None:
+    options = replace(SHORT, num_samples=3, reasoning=reasoning)
+    observation = drive()
+    ours, our_velocities = inside(native, options, observation)
+    theirs, their_velocities = inside(reference, options, observation)
+    assert len(ours) == len(theirs)
+    for mine, its in zip(ours, theirs, strict=True):
+        for part, other in zip(mine, its, strict=True):
+            assert part.shape == other.shape
+            assert (part - other).abs().max() < KV_TOLERANCE
+    assert (our_velocities - their_velocities).abs().max() < VELOCITY_TOLERANCE
+
+
+@torch.inference_mode()
+def test_image_features_are_the_same_alone_and_in_company(native: NativeEngine, reference: TransformersEngine) -> None:
+    sizes = [(96, 160), (160, 96), (96, 160), (128, 128), (96, 160), (224, 96)]
+    config = native._model.config.images
+    patches = [preprocess([picture(seed, *size)], config) for seed, size in enumerate(sizes)]
+    ours = native._model.backbone.encode_each(patches)
+    theirs = reference._model.backbone.encode_each(patches)
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine.rows, mine.columns) == (its.rows, its.columns)
+        assert (mine.embeddings - its.embeddings).abs().max() < KV_TOLERANCE
+        assert (mine.deepstack - its.deepstack).abs().max() < KV_TOLERANCE
+    alone = native._model.backbone.encode_each(patches[3:4])[0]
+    assert torch.equal(alone.embeddings, ours[3].embeddings)
+
+
+def test_rows_that_a_captured_step_has_too_many_of_change_nothing(native: NativeEngine) -> None:
+    """Three rows run in a step of four; block 0 takes what the fourth writes."""
+    options = replace(SHORT, num_samples=3, reasoning="independent")
+    observation = drive()
+    three = native.predict(observation, options)
+    four = native.predict(observation, replace(options, num_samples=4))
+    assert three.reasoning_token_ids == four.reasoning_token_ids[:3]
+    np.testing.assert_allclose(three.xyz, four.xyz[:3], atol=ROUNDING)
+
+
+def test_a_cache_that_is_too_small_is_named(native: NativeEngine) -> None:
+    options = replace(SHORT, num_samples=4, reasoning="independent", max_reasoning_tokens=900)
+    pool = native._model.pool
+    blocks, pool.blocks = pool.blocks, 90
+    try:
+        with pytest.raises(EngineError, match=r"the KV cache has \d+ blocks of 16 tokens left, and the tick needs"):
+            native.predict(drive(), options)
+    finally:
+        pool.blocks = blocks
+    assert_same(native.predict(drive(), SHORT), native.predict(drive(), SHORT), 0)

@@ -1,0 +1,40 @@
+import pytest
+import torch
+
+from alpamayo_ros.model.action_space import UnicycleActionSpace
+from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.sim.recorded_drive import RecordedDrive
+from alpamayo_ros.training.examples import examples_of
+from alpamayo_ros.training.initial import initial_network
+from alpamayo_ros.training.losses import MAX_TIME, TrainedNetwork, draw_flow
+from alpamayo_ros.training.observations import histories_of
+from alpamayo_ros.training.store import ExampleStore
+
+
+def test_times_follow_the_published_distribution() -> None:
+    draws = draw_flow(20_000, 4, 2, torch.Generator().manual_seed(0))
+    reference = MAX_TIME * (1 - torch.distributions.Beta(1.5, 1.0).sample((80_000,)))
+    quantiles = torch.linspace(0.05, 0.95, 19)
+    ours = torch.quantile(draws.times.flatten(), quantiles)
+    assert torch.allclose(ours, torch.quantile(reference, quantiles), atol=0.01)
+    assert draws.noise.std().item() == pytest.approx(1.0, abs=0.01)
+
+
+def test_drift_is_how_far_wrong_actions_take_the_vehicle(mini: ModelConfig, recorded: RecordedDrive) -> None:
+    vocabulary = mini.load_vocabulary()
+    cpu = torch.device("cpu")
+    store = ExampleStore(mini, vocabulary, (96, 160), longest=480, frames=len(recorded.images), device=cpu)
+    store.add([examples_of(recorded, mini)])
+    ticks = torch.arange(4)
+    batch = store.batch(ticks, torch.ones(4, dtype=torch.bool))
+    trained = TrainedNetwork(initial_network(mini, vocabulary, 0), mini, store.tables.layout)
+    error = torch.full((4, 1, 64, 2), 0.01)
+    space = UnicycleActionSpace(mini.action_space)
+    history, rotation = (torch.from_numpy(array)[ticks] for array in histories_of(recorded))
+    right, wrong = (
+        space.actions_to_trajectory(actions.double(), history, rotation).xyz[..., :2]
+        for actions in (batch.actions, batch.actions + error[:, 0])
+    )
+    expected = (right - wrong).square().sum(-1).mean().item()
+    assert expected > 1e-4
+    assert trained._drift(batch, error).item() == pytest.approx(expected, rel=0.1)

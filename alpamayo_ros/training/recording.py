@@ -121,7 +121,9 @@ def compressed(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     sent = np.empty_like(flat)
     for picture, place in zip(flat, sent, strict=True):
         data = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
-        place[...] = cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1]
+        decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        assert decoded is not None  # it was just encoded
+        place[...] = decoded[..., ::-1]
     return sent.reshape(images.shape)
 
 

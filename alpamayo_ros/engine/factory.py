@@ -72,7 +72,7 @@ def create_engine(
         return NullEngine()
     if not checkpoint:
         raise EngineError(
-            "engine.checkpoint is empty; give a checkpoint's folder, or mini for the one that drives the synthetic world"
+            "engine.checkpoint is empty; give a checkpoint's folder, or mini for the one of the synthetic world"
         )
     if kind == "vllm":
         from alpamayo_ros.engine.vllm.engine import VllmEngine

@@ -51,7 +51,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]
     return {path: value}
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("engine", ["null", "tiny"])
 def test_the_same_ticks_have_the_same_errors(tmp_path: Path, ros_domain: int, engine: str) -> None:
     bag = write_bag(tmp_path / "drive", record(circle(8.0, 40.0), SECONDS))

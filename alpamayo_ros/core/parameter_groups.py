@@ -124,7 +124,7 @@ class EngineSettings:
         "transformers: the reference, any device; native: the fastest on one GPU; vllm: on several; null: no model.",
         choices=("transformers", "native", "vllm", "null"),
     )
-    checkpoint: str = declare("", "Folder of the checkpoint.")
+    checkpoint: str = declare("", "Folder of the checkpoint; mini: the one that comes along.")
     base_model: str = declare("", "Folder of the backbone's tokenizer, where the checkpoint names only its origin.")
     device: str = declare("auto", "auto, cpu, cuda or cuda:N.", needed=True)
     dtype: str = declare("auto", "Of the weights.", choices=("auto", "float32", "bfloat16", "float16"))

@@ -29,7 +29,7 @@ class LoadOptions:
 class EngineInfo:
     """What an engine is, for the log, the status and the report."""
 
-    engine: str  # "transformers", "vllm", "null"
+    engine: str  # "transformers", "native", "vllm", "null"
     model: str  # name or folder of the checkpoint
     model_type: str  # "alpamayo1_5", "alpamayo_r1", ...
     device: str

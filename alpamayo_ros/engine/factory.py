@@ -72,8 +72,7 @@ def create_engine(
         return NullEngine()
     if not checkpoint:
         raise EngineError(
-            "engine.checkpoint is empty; give the folder of a checkpoint, or make a tiny one: "
-            "python -m alpamayo_ros.tools.make_checkpoint --preset tiny --out DIR"
+            "engine.checkpoint is empty; give a checkpoint's folder, or mini for the one of the synthetic world"
         )
     if kind == "vllm":
         from alpamayo_ros.engine.vllm.engine import VllmEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -18,9 +18,10 @@ from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
 from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
+from alpamayo_ros.model.resize import Resize, resize
 from alpamayo_ros.sensors.decode import decode
 
-DECODERS = 4  # threads; decoding leaves Python's lock to others
+DECODERS = 8  # threads; decoding leaves Python's lock to others
 WAITING = "arrival"  # the stage: for frames that another thread has in hand
 
 
@@ -65,11 +66,14 @@ class FrameFeatures:
       then, except to wait for the whole device, which StageClock doesn't.
     """
 
-    def __init__(self, vision: VisionModel, images: ImageConfig, device: torch.device, capacity: int) -> None:
+    def __init__(
+        self, vision: VisionModel, images: ImageConfig, device: torch.device, capacity: int, resize: Resize = resize
+    ) -> None:
         self._vision = vision
         self._images = images
         self._device = device
         self._capacity = capacity
+        self._resize = resize
         self._kept: OrderedDict[int, Future[EncodedFrame]] = OrderedDict()  # by serial, the one used last at the end
         self._keeping = threading.Lock()  # of _kept
         self._encoding = threading.Lock()
@@ -143,6 +147,7 @@ class FrameFeatures:
         decoded = []
         with clock.host_stage("decode"):
             decoding = [self._decoders.submit(self._decode, claim.frame) for claim in claims]
+            wait(decoding)  # for all, whatever becomes of one: their data are there no longer than this call
             for claim, picture in zip(claims, decoding, strict=True):
                 try:
                     decoded.append((claim, picture.result()))
@@ -153,7 +158,7 @@ class FrameFeatures:
     def _encode(self, claims: Sequence[_Claim], pictures: Sequence[Tensor], clock: StageClock) -> None:
         with self._device_to_oneself(clock):
             with clock.stage("preprocess"):
-                patches = [preprocess([picture], self._images, self._device) for picture in pictures]
+                patches = [preprocess([picture], self._images, self._device, self._resize) for picture in pictures]
             with clock.stage("vision"):
                 features = self._vision.encode_each(patches)
         for claim, each, picture in zip(claims, features, pictures, strict=True):

@@ -31,6 +31,7 @@ from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
 from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
+from alpamayo_ros.model.resize import Resize, resize
 
 Result = TypeVar("Result")
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
@@ -49,7 +50,14 @@ class StepwiseEngine:
     most_rows: int | None = None  # texts that a batch of several ticks may have; None: as many as a tick has samples
 
     def __init__(
-        self, kind: str, model: ResidentModel, name: str, max_samples: int, max_cameras: int, draw: DrawTokens
+        self,
+        kind: str,
+        model: ResidentModel,
+        name: str,
+        max_samples: int,
+        max_cameras: int,
+        draw: DrawTokens,
+        resize: Resize = resize,
     ) -> None:
         self.info = EngineInfo(
             engine=kind,
@@ -69,7 +77,7 @@ class StepwiseEngine:
         self._prompts = TickPrompts(model.config, model.vocabulary)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
-        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity)
+        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize)
         self._closed = False
 
     def warm_up(self) -> None:

@@ -65,9 +65,12 @@ def changes(before: Evaluation, after: Evaluation) -> list[Change]:
 def differences(before: Evaluation, after: Evaluation) -> dict[str, tuple[Any, Any]]:
     """What was run differently: parameters, engine, versions and recording, by name; None where one has none."""
     found = {}
+    live = "live" in before.report or "live" in after.report  # a running node tells less of itself
     for group in ("settings", "engine", "versions"):
         old, new = before.report[group], after.report[group]
         for key in dict.fromkeys([*old, *new]):
+            if live and (key not in old or key not in new):
+                continue
             if old.get(key) != new.get(key):
                 found[f"{group}: {key}"] = (old.get(key), new.get(key))
     for key in ("path", "start_ns", "duration_s"):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, ConfigurationError
 from alpamayo_ros.model.fields import convert
-from alpamayo_ros.model.resize import resize
+from alpamayo_ros.model.resize import Resize, resize
 
 MAX_ASPECT_RATIO = 200
 PROCESSOR_KEYS = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
@@ -150,7 +150,10 @@ def patchify(images: Tensor, config: ImageConfig) -> Tensor:
 
 
 def preprocess(
-    images: Sequence[Tensor | NDArray[np.uint8]], config: ImageConfig, device: torch.device | str = "cpu"
+    images: Sequence[Tensor | NDArray[np.uint8]],
+    config: ImageConfig,
+    device: torch.device | str = "cpu",
+    resize: Resize = resize,
 ) -> ImagePatches:
     """Resize, normalise and cut images of any sizes.
 
@@ -158,6 +161,7 @@ def preprocess(
         images: RGB uint8 [H, W, 3] each, as arrays or tensors.
         config: The pixel limits and patch sizes.
         device: Where the work happens and the result lies.
+        resize: The same function by other means.
 
     Raises:
         BadImageError: an image of another type or shape.

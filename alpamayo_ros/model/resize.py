@@ -12,11 +12,14 @@ values, for few sizes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+Resize = Callable[[Tensor, int, int], Tensor]  # uint8 [N, 3, H, W], height, width -> [N, 3, height, width]
 
 _A = -0.5  # of the bicubic filter
 _MAX_PRECISION = 22  # bits; fewer where the largest weight wouldn't fit into 16 bits
@@ -41,14 +44,14 @@ def _resize_rows(images: Tensor, width: int) -> Tensor:
     """Resize along the last dimension."""
     if images.shape[-1] == width:
         return images
-    columns, weights, precision = _fixed_point_filter(images.shape[-1], width, images.device)
+    columns, weights, precision = fixed_point_filter(images.shape[-1], width, images.device)
     # Sums of integers below 2^24 are exact in float32, in any order.
     sums = (images[..., columns] * weights).sum(-1)
     return ((sums + 2 ** (precision - 1)) / 2**precision).floor().clamp(0, 255).to(torch.uint8)
 
 
 @lru_cache(maxsize=64)
-def _fixed_point_filter(size: int, new_size: int, device: torch.device) -> tuple[Tensor, Tensor, int]:
+def fixed_point_filter(size: int, new_size: int, device: torch.device) -> tuple[Tensor, Tensor, int]:
     """For every new pixel the old ones that it sees, their weights, and by how many bits these are shifted.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 import numpy as np
@@ -22,6 +23,7 @@ LEAD_IN_S = 1.6  # for which the expert drives: the model needs 1.5 s of history
 SLOWEST = 2.0  # m/s, the mean that makes a route's time limit
 STUCK_S = 30.0  # without getting on, after which nothing will come of it
 FARTHEST_OFF = 10.0  # m off the lane, from where no way leads back
+_serials = itertools.count(1)  # engines keep what they made of a frame by its serial: no two journeys may share one
 
 
 class Observer:
@@ -46,7 +48,7 @@ class Observer:
             for name, picture in self._renderer.draw(journey, self._ticks).items():
                 index = CAMERA_INDICES[name]
                 height, width = picture.shape[:2]
-                frame = Frame(self._ticks * 8 + index, index, stamp_ns, picture, "rgb8", height, width, 3 * width)
+                frame = Frame(next(_serials), index, stamp_ns, picture, "rgb8", height, width, 3 * width)
                 self._frames.setdefault(index, deque(maxlen=FRAMES_PER_CAMERA)).append(frame)
         self._ticks += 1
         if len(self._poses) < HISTORY_LENGTH:

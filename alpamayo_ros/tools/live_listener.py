@@ -33,7 +33,11 @@ DEPTH = 1000  # of subscriptions: nothing may be lost while a path is scored
 IMAGE_DEPTH = 10
 POLL, SHOWN, DRAINED = 0.05, 5.0, 0.5  # s
 RELIABILITY = {"best_effort": ReliabilityPolicy.BEST_EFFORT, "reliable": ReliabilityPolicy.RELIABLE}
-ENGINE_FACTS = ("engine", "model", "device", "dtype", "parameters", "trained", "checkpoint_hash")  # of diagnostics
+ENGINE_FACTS: dict[str, Callable[[str], Any]] = {  # of the diagnostics, with what their text stands for
+    **dict.fromkeys(("engine", "model", "device", "dtype", "checkpoint_hash"), str),
+    "parameters": int,
+    "trained": "True".__eq__,
+}
 NAME = "alpamayo_evaluation"
 
 
@@ -165,7 +169,7 @@ class LiveListener:
             if status.name == f"{self._name[1:]}: engine":
                 told = {pair.key: pair.value for pair in status.values}
                 if "engine" in told:  # else it is being loaded
-                    self.heard.engine = {key: told[key] for key in ENGINE_FACTS if key in told}
+                    self.heard.engine = {name: kind(told[name]) for name, kind in ENGINE_FACTS.items() if name in told}
 
     def _ask_parameters(self) -> None:
         """Ask the node once for its parameters, as soon as it is there."""

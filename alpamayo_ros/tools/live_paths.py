@@ -44,6 +44,7 @@ def drive_node(
     log: Path,
     play_rate: float = 1.0,
     duration: float | None = None,
+    delay: float = 1.0,
 ) -> list[LivePath]:
     """Play `bag` to a node in simulated time, and return the paths that it published.
 
@@ -56,6 +57,7 @@ def drive_node(
         log: where the output of both processes goes.
         play_rate: times real time; below 1 for an engine that is too slow for this machine.
         duration: s of the bag to play; None plays until its last camera frame.
+        delay: s before the bag begins, for others who listen to it.
 
     Raises:
         AlpamayoError: the node did not start, or no path crossed.
@@ -74,6 +76,7 @@ def drive_node(
     inputs = len(load_rig(rig).cameras) + 1  # the cameras and the odometry
     play_command = [sys.executable, "-m", "alpamayo_ros.tools.play_bag", str(bag), "--clock"]
     play_command += ["--wait-for-subscribers", str(inputs), "--rate", f"{play_rate:.4f}"]
+    play_command += ["--delay", f"{delay:.1f}"]
     play_command += ["--duration", f"{duration if duration is not None else _until_last_frame(bag):.3f}"]
 
     paths: list[LivePath] = []

@@ -21,7 +21,7 @@ from alpamayo_ros.training.trainer import Trainer, is_finite
 
 IMAGE_SIZE = (96, 160)  # pixels, of the world's cameras
 LONGEST = 480  # tokens of a prompt with its reasoning
-STATE_FILE = "training.pt"
+STATE_FILE = "training.safetensors"
 LOG_FILE = "training.jsonl"
 UNMEASURED = 40  # of the first steps: they compile, and warm up
 UNPLANNED = Schedule(steps=1 << 30, drives_per_step=0.0)  # until the pace is known; the warm-up is the same in each

@@ -122,7 +122,7 @@ def compressed(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     for picture, place in zip(flat, sent, strict=True):
         data = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
         decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)
-        assert decoded is not None, "what was encoded just now can be decoded"
+        assert decoded is not None  # it was just encoded
         place[...] = decoded[..., ::-1]
     return sent.reshape(images.shape)
 

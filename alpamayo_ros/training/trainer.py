@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from alpamayo_ros.core.types import ConfigurationError
@@ -111,16 +114,14 @@ class Trainer:
         return dict(zip(names, self._average, strict=True))
 
     def save(self, path: Path, course: Mapping[str, Any]) -> None:
-        """Write everything that goes on, and what is known of the course, all or nothing."""
-        state = {
-            "step": self.step,
-            "course": dict(course),
-            "trained": self.trained.state_dict(),
-            "average": self._average,
-            "optimiser": self._optimiser.state_dict(),
-        }
+        """Write everything that goes on, and what is known of the course, as safetensors, all or nothing."""
+        tensors = {f"weight.{name}": each.detach() for name, each in self.trained.named_parameters()}
+        tensors |= {f"average.{place}": each for place, each in enumerate(self._average)}
+        for place, its in self._optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{place}.{key}": each for key, each in its.items()}
         scratch = path.with_name(f".{path.name}")
-        torch.save(state, scratch)
+        told = json.dumps({"step": self.step, "course": dict(course)})
+        save_file({name: each.contiguous() for name, each in tensors.items()}, scratch, metadata={"training": told})
         scratch.rename(path)
 
     def load(self, path: Path) -> dict[str, Any]:
@@ -130,14 +131,24 @@ class Trainer:
             ConfigurationError: the file belongs to another model, or can't be read.
         """
         try:
-            state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
-            self.trained.load_state_dict(state["trained"])
-            self._optimiser.load_state_dict(state["optimiser"])
-        except Exception as error:  # of pickle, zipfile, torch: many types
+            with safe_open(path, "pt") as stored:
+                told = json.loads(stored.metadata()["training"])
+                # copies: what is read from the file lies in its pages
+                tensors = {name: stored.get_tensor(name).to(self.device, copy=True) for name in stored.keys()}  # noqa: SIM118
+            with torch.no_grad():
+                for name, parameter in self.trained.named_parameters():
+                    parameter.copy_(tensors[f"weight.{name}"])
+            self._average = [tensors[f"average.{place}"] for place in range(len(self._average))]
+            state: dict[int, dict[str, Tensor]] = {}
+            for name in tensors:
+                if name.startswith("optimiser."):
+                    _, place, key = name.split(".")
+                    state.setdefault(int(place), {})[key] = tensors[name]
+            self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": state})
+        except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
             raise ConfigurationError(f"{path} can't be resumed from: {error}") from error
-        self._average = state["average"]
-        self.step = int(state["step"])
-        course: dict[str, Any] = state["course"]
+        self.step = int(told["step"])
+        course: dict[str, Any] = told["course"]
         return course
 
     def _follow(self) -> None:

@@ -14,10 +14,12 @@ import pytest
 import yaml
 from drives import ODOMETRY, circle, image_topic, record, write_bag
 
+from alpamayo_ros.evaluation.compare import differences, load_evaluation
 from alpamayo_ros.tools import evaluate_bag, make_checkpoint
 from alpamayo_ros.tools.live_paths import affordable_rate, drive_node
 
-STRIDE, SAMPLES, SECONDS = 0.5, 3, 10.0
+STRIDE, SAMPLES, SECONDS = 0.5, 3, 9.0
+SLOW = 0.2  # times real time: a hold-up of half a second on a busy machine must not shift a tick by a frame
 NOT_IN_MESSAGES = ("comfort", "within_bounds")  # the first action is missing
 
 
@@ -49,7 +51,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]
     return {path: value}
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("engine", ["null", "tiny"])
 def test_the_same_ticks_have_the_same_errors(tmp_path: Path, ros_domain: int, engine: str) -> None:
     bag = write_bag(tmp_path / "drive", record(circle(8.0, 40.0), SECONDS))
@@ -67,19 +69,18 @@ def test_the_same_ticks_have_the_same_errors(tmp_path: Path, ros_domain: int, en
     arguments = ["--config", rig, "--out", offline, "--stride", STRIDE, "--samples", SAMPLES]
     assert evaluate_bag.main([str(bag), *map(str, arguments)]) == 0
 
-    # so slow that a busy machine drops no tick
-    play_rate = min(0.5, affordable_rate(offline / "report.json", STRIDE))
+    play_rate = min(SLOW, affordable_rate(offline / "report.json", STRIDE))
     with evaluating_live(rig, live, tmp_path / "live.log") as evaluation:
-        drive_node(
-            bag, rig, checkpoint, rate_hz=1 / STRIDE, samples=SAMPLES, play_rate=play_rate, log=tmp_path / "node.log"
-        )
+        settings = {"rate_hz": 1 / STRIDE, "samples": SAMPLES, "play_rate": play_rate}
+        # the evaluation too must have found the player before it begins, or the first histories are short
+        drive_node(bag, rig, checkpoint, **settings, log=tmp_path / "node.log", delay=6.0)
         evaluation.send_signal(signal.SIGINT)
         said = lambda: (tmp_path / "live.log").read_text()  # noqa: E731
         assert evaluation.wait(60) == 0, said()
 
     expected, found = scored(offline), scored(live)
-    assert found.keys() == expected.keys(), said()
-    assert sum(figures["recorded_steps"] == 64 for figures in expected.values()) > 3
+    assert sorted(found) == sorted(expected), said()
+    assert sum(figures["recorded_steps"] == 64 for figures in expected.values()) >= 3
     for t0_ns, figures in expected.items():
         ours, theirs = leaves(found[t0_ns]), leaves(figures)
         assert ours.keys() == theirs.keys()
@@ -92,3 +93,5 @@ def test_the_same_ticks_have_the_same_errors(tmp_path: Path, ros_domain: int, en
     assert report["live"]["age_at_publication_s"]["n"] == len(expected)
     assert report["settings"]["rate_hz"] == pytest.approx(1 / STRIDE)  # the running node's
     assert (live / "report.html").stat().st_size > 10_000
+    run_differently = differences(load_evaluation(offline), load_evaluation(live))
+    assert not any(name.startswith("engine") for name in run_differently)

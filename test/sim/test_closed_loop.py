@@ -5,7 +5,8 @@ import pytest
 
 from alpamayo_ros.core.types import Array, SamplingOptions
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.sim.closed_loop import drive_closed_loop
+from alpamayo_ros.sim.closed_loop import Observer, drive_closed_loop
+from alpamayo_ros.sim.journey import Journey
 from alpamayo_ros.sim.policies import BASELINES, Moment, Policy, engine_policy, expert
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
@@ -40,6 +41,20 @@ def mirrored(moment: Moment) -> Array:
 @pytest.mark.parametrize("wrong", [mirrored], ids=["mirrored"])
 def test_a_wrong_sign_fails(wrong: Policy) -> None:
     assert not any(each.passed for each in scores(wrong, 4))
+
+
+def test_no_two_drives_share_a_frames_serial() -> None:
+    """An engine keeps what it made of a frame by its serial, and would take one drive's pictures for another's."""
+    world = World.random(2, 120.0)
+    renderer, journey = Renderer(world, rig(40, 24)), Journey(world)
+    first, second = (
+        [observer.look(journey) for _ in range(17)][-1] for observer in (Observer(renderer), Observer(renderer))
+    )
+    assert first is not None
+    assert second is not None
+    serials = [{f.serial for frames in each.frames.values() for f in frames} for each in (first, second)]
+    assert len(serials[0]) == len(serials[1]) == 16
+    assert not serials[0] & serials[1]
 
 
 def test_the_observation_has_frames_history_and_navigation() -> None:

@@ -44,37 +44,3 @@ def multiprocessors(device: torch.device) -> int:
 def precision(dtype: torch.dtype) -> str:
     """Of products: three of TF32 make one of float32; other types have no choice."""
     return "tf32x3" if dtype == torch.float32 else "tf32"
-
-
-@triton.jit
-def prefetch_rows(start, stride, ROWS: tl.constexpr, BYTES: tl.constexpr):
-    """Ask for weights ahead of `wait_for_inputs`, so that memory isn't idle while the kernel before ends.
-
-    Args:
-        start: Pointer to the first row.
-        stride: Of rows, in elements.
-        ROWS: A power of two.
-        BYTES: Of each row; a multiple of 64.
-    """
-    PIECES: tl.constexpr = 4
-    piece = tl.arange(0, ROWS * PIECES)
-    step: tl.constexpr = BYTES // PIECES
-    prefetch((start + (piece // PIECES).to(tl.int64) * stride).to(tl.int64) + (piece % PIECES) * step, step)
-
-
-@triton.jit
-def prefetch(addresses, BYTES: tl.constexpr):
-    """Bring memory into the L2 cache.
-
-    Args:
-        addresses: [n] int64, multiples of 16.
-        BYTES: Behind each; a multiple of 16.
-    """
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
-        "=r,l,r",
-        [addresses, tl.full(addresses.shape, BYTES, tl.int32)],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )

@@ -1,7 +1,8 @@
 """The products of decoding: one row, or up to 64, with every weight of the backbone, at the speed of its memory.
 
 One row needs no tensor cores: each program keeps some rows of the weights in flight and adds products up in float32.
-More rows are `skinny_product`. Norm in front of a product, and residual or gate behind it, are part of its kernel.
+The norm in front of such a product, and the residual or the gate behind it, are part of its kernel. More rows are
+`skinny_product`, behind a norm of their own: inside of it, every program would normalise all rows again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from alpamayo_ros.engine.kernels import skinny_product
-from alpamayo_ros.engine.kernels.launch import launch_options, prefetch_rows, wait_for_inputs
-from alpamayo_ros.engine.kernels.skinny_product import ADDED, GATED, PLAIN, Tiles, bytes_ahead
+from alpamayo_ros.engine.kernels.between_products import add_and_norm
+from alpamayo_ros.engine.kernels.launch import launch_options, wait_for_inputs
+from alpamayo_ros.engine.kernels.skinny_product import ADDED, GATED, PLAIN, Tiles
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,12 @@ class MatvecTiles:
     columns: int  # of the output, and rows of the weights, per program
     inner: int  # of the sum, loaded at once
     warps: int
-    ahead: int = 0  # elements of each row of the weights asked for before anything else
 
 
 # Measured at full size on an H200.
-ONE_ROW = MatvecTiles(columns=4, inner=1024, warps=4)
-ONE_ROW_GATED = MatvecTiles(columns=4, inner=512, warps=2)
+ONE_ROW_FEW_COLUMNS = MatvecTiles(columns=2, inner=2048, warps=4)
+ONE_ROW = MatvecTiles(columns=8, inner=1024, warps=8)
+ONE_ROW_MANY_COLUMNS = MatvecTiles(columns=16, inner=256, warps=4)
 ROWS = Tiles(columns=32, inner=128, warps=4, stages=5)
 ROWS_GATED = Tiles(columns=32, inner=128, warps=4, stages=4)
 
@@ -50,8 +52,9 @@ def linear(
         [rows, columns] in the dtype of x.
     """
     if len(x) > 1:
-        return skinny_product.product(x, weight, ROWS, norm, eps, residual)
-    return matvec(x, weight, ONE_ROW, norm, eps, residual)
+        x = x if norm is None else add_and_norm(x, None, norm, eps)
+        return skinny_product.product(x, weight, ROWS, residual)
+    return matvec(x, weight, _tiles(len(weight)), norm, eps, residual)
 
 
 def gated_linear(x: Tensor, weight: Tensor, norm: Tensor | None = None, eps: float = 0.0) -> Tensor:
@@ -66,8 +69,16 @@ def gated_linear(x: Tensor, weight: Tensor, norm: Tensor | None = None, eps: flo
         [rows, columns] in the dtype of x.
     """
     if len(x) > 1:
-        return skinny_product.gated_product(x, weight, ROWS_GATED, norm, eps)
-    return gated_matvec(x, weight, ONE_ROW_GATED, norm, eps)
+        x = x if norm is None else add_and_norm(x, None, norm, eps)
+        return skinny_product.gated_product(x, weight, ROWS_GATED)
+    return gated_matvec(x, weight, _tiles(len(weight)), norm, eps)
+
+
+def _tiles(columns: int) -> MatvecTiles:
+    """Few columns need small programs, so that there are enough of them."""
+    if columns <= 4096:
+        return ONE_ROW_FEW_COLUMNS
+    return ONE_ROW if columns <= 8192 else ONE_ROW_MANY_COLUMNS
 
 
 def matvec(
@@ -117,7 +128,6 @@ def _launch(
         AFTER=after,
         COLUMNS=tiles.columns,
         STEP=step,
-        AHEAD=bytes_ahead(weight, tiles.ahead, step),
         num_warps=tiles.warps,
         **launch_options(x.device),
     )
@@ -138,7 +148,6 @@ def _matvec_kernel(
     AFTER: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
-    AHEAD: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -146,12 +155,6 @@ def _matvec_kernel(
     exists = (column < columns)[:, None]
     at = weight + column[:, None].to(tl.int64) * weight_row + step[None, :]
     other_half = tl.cast(columns, tl.int64) * weight_row
-    if DEPENDENT and AHEAD > 0:  # noqa: SIM102 - decided when it is compiled
-        if tl.program_id(0) * COLUMNS + COLUMNS <= columns:
-            begin = weight + tl.program_id(0).to(tl.int64) * COLUMNS * weight_row
-            prefetch_rows(begin, weight_row, COLUMNS, AHEAD)
-            if AFTER == 2:
-                prefetch_rows(begin + other_half, weight_row, COLUMNS, AHEAD)
     # The first weights are on their way while the kernel in front ends; each further load is one step ahead.
     some = tl.load(at, mask=exists & (step < INNER)[None, :], other=0.0)
     some_up = some

@@ -1,8 +1,7 @@
 """Products of a few rows with large weights, y = x W^T: bound by how fast the weights come from memory.
 
 cuBLAS leaves a third of the bandwidth unused when there are few rows. Here each program reads a part of the weights
-once, in deep pipelines, begins to fetch it before the kernel in front has ended, and leaves what comes after the
-product (norm, gate, residual) in registers. Accumulated in float32.
+once, in deep pipelines, and does what comes after the product (gate, residual) in registers. Accumulated in float32.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alpamayo_ros.engine.kernels.launch import launch_options, precision, prefetch_rows, wait_for_inputs
+from alpamayo_ros.engine.kernels.launch import launch_options, precision, wait_for_inputs
 
 PLAIN, ADDED, GATED = 0, 1, 2  # what comes after a product
 
@@ -28,7 +27,6 @@ class Tiles:
     warps: int
     stages: int
     splits: int = 1  # parts of the sum
-    ahead: int = 1024  # elements of each row of the weights asked for before the kernel in front has ended
 
     def rows(self, count: int) -> int:
         """Rows of x per program: the tensor cores' least, or as many as there are."""
@@ -47,53 +45,44 @@ def split_product(x: Tensor, weight: Tensor, tiles: Tiles) -> Tensor:
         [parts, rows, columns] float32.
     """
     parts = x.new_empty(tiles.splits, len(x), len(weight), dtype=torch.float32)
-    _launch(x, weight, parts, x, x, len(weight), 0.0, PLAIN, False, tiles)
+    _launch(x, weight, parts, x, len(weight), PLAIN, tiles)
     return parts
 
 
-def product(
-    x: Tensor,
-    weight: Tensor,
-    tiles: Tiles,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    residual: Tensor | None = None,
-) -> Tensor:
-    """x W^T, of x as it is or normalised, as it is or added to a residual.
+def product(x: Tensor, weight: Tensor, tiles: Tiles, residual: Tensor | None = None) -> Tensor:
+    """x W^T, as it is or added to a residual.
 
     Args:
         x: [rows, inner].
         weight: [columns, inner].
         tiles: With one part.
-        norm: [inner], the weight of RMSNorm, or None.
-        eps: Its epsilon.
         residual: [rows, columns] or None.
 
     Returns:
         [rows, columns] in the dtype of x.
     """
     result = x.new_empty(len(x), len(weight))
-    after = PLAIN if residual is None else ADDED
-    other = x if residual is None else residual
-    _launch(x, weight, result, other, x if norm is None else norm, len(weight), eps, after, norm is not None, tiles)
+    if residual is None:
+        _launch(x, weight, result, x, len(weight), PLAIN, tiles)
+    else:
+        _launch(x, weight, result, residual, len(weight), ADDED, tiles)
     return result
 
 
-def gated_product(x: Tensor, weight: Tensor, tiles: Tiles, norm: Tensor | None = None, eps: float = 0.0) -> Tensor:
-    """silu(x G^T) * (x U^T), of x as it is or normalised.
+def gated_product(x: Tensor, weight: Tensor, tiles: Tiles) -> Tensor:
+    """silu(x G^T) * (x U^T).
 
     Args:
         x: [rows, inner].
         weight: [2 columns, inner]: G above U.
         tiles: With one part; `columns` of each of both.
-        norm, eps: As for `product`.
 
     Returns:
         [rows, columns] in the dtype of x.
     """
     columns = len(weight) // 2
     result = x.new_empty(len(x), columns)
-    _launch(x, weight, result, x, x if norm is None else norm, columns, eps, GATED, norm is not None, tiles)
+    _launch(x, weight, result, x, columns, GATED, tiles)
     return result
 
 
@@ -102,11 +91,8 @@ def _launch(
     weight: Tensor,
     result: Tensor,
     residual: Tensor,
-    norm: Tensor,
     columns: int,
-    eps: float,
     after: int,
-    normed: bool,
     tiles: Tiles,
 ) -> None:
     rows, inner = x.shape
@@ -116,32 +102,21 @@ def _launch(
         weight,
         result,
         residual,
-        norm,
         rows,
         columns,
         x.stride(0),
         weight.stride(0),
-        eps,
         INNER=inner,
-        NORMED=normed,
         AFTER=after,
         HEIGHT=height,
         COLUMNS=tiles.columns,
         STEP=step,
         SPLITS=tiles.splits,
-        AHEAD=bytes_ahead(weight, min(tiles.ahead, inner // tiles.splits), step),
         PRECISION=precision(x.dtype),
         num_warps=tiles.warps,
         num_stages=max(2, tiles.stages * 2 // x.element_size()),  # as many bytes in float32
         **launch_options(x.device),
     )
-
-
-def bytes_ahead(weight: Tensor, elements: int, step: int) -> int:
-    """Of each row, in whole steps; 0 where rows aren't aligned as the instruction needs them."""
-    size = weight.element_size()
-    aligned = weight.data_ptr() % 16 == 0 and weight.stride(0) * size % 16 == 0 and step * size % 64 == 0
-    return min(elements, weight.shape[1]) // step * step * size if aligned else 0
 
 
 @triton.jit
@@ -150,20 +125,16 @@ def _product_kernel(
     weight,  # [columns, INNER]; when GATED [2 columns, INNER]
     result,  # [SPLITS, rows, columns]
     residual,  # [rows, columns]
-    norm,  # [INNER]
     rows,
     columns,
     x_row,  # strides
     weight_row,
-    eps,
     INNER: tl.constexpr,
-    NORMED: tl.constexpr,
     AFTER: tl.constexpr,
     HEIGHT: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
     SPLITS: tl.constexpr,
-    AHEAD: tl.constexpr,  # bytes
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
@@ -180,17 +151,10 @@ def _product_kernel(
     x_at = x + row[:, None] * x_row + step[None, :]
     weight_at = weight + column[:, None].to(tl.int64) * weight_row + step[None, :]
     other_half = tl.cast(columns, tl.int64) * weight_row
-    if DEPENDENT and AHEAD > 0:  # noqa: SIM102 - decided when it is compiled
-        if tl.program_id(0) * COLUMNS + COLUMNS <= columns:
-            begin = weight + tl.program_id(0).to(tl.int64) * COLUMNS * weight_row + first * STEP
-            prefetch_rows(begin, weight_row, COLUMNS, AHEAD)
-            if AFTER == 2:
-                prefetch_rows(begin + other_half, weight_row, COLUMNS, AHEAD)
     wait_for_inputs(DEPENDENT)
 
     total = tl.zeros([HEIGHT, COLUMNS], tl.float32)
     gate_up = tl.zeros([HEIGHT, COLUMNS], tl.float32)
-    squares = tl.zeros([HEIGHT], tl.float32)
     for number in range(first, end):
         at = number * STEP
         x_mask = row_exists
@@ -200,20 +164,11 @@ def _product_kernel(
             weight_mask = weight_mask & (at + step < INNER)[None, :]
         some_x = tl.load(x_at + at, mask=x_mask, other=0.0)
         some_weight = tl.load(weight_at + at, mask=weight_mask, other=0.0)
-        if NORMED:
-            wide = some_x.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
-            factor = tl.load(norm + at + step, mask=at + step < INNER, other=0.0).to(tl.float32)
-            some_x = (wide * factor[None, :]).to(some_x.dtype)
         total = tl.dot(some_x, tl.trans(some_weight), total, input_precision=PRECISION)
         if AFTER == 2:
             some_up = tl.load(weight_at + other_half + at, mask=weight_mask, other=0.0)
             gate_up = tl.dot(some_x, tl.trans(some_up), gate_up, input_precision=PRECISION)
 
-    if NORMED:
-        scale = tl.rsqrt(squares / INNER + eps)[:, None]
-        total = total * scale
-        gate_up = gate_up * scale
     to = split.to(tl.int64) * rows * columns + row[:, None] * columns + column[None, :]
     mask = row_exists & (column < columns)[None, :]
     if AFTER == 1:

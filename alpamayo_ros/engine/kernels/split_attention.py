@@ -16,11 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alpamayo_ros.engine.kernels.launch import launch_options, multiprocessors, precision, prefetch, wait_for_inputs
+from alpamayo_ros.engine.kernels.launch import launch_options, multiprocessors, precision, wait_for_inputs
 
 LOG2_E = 1.4426950408889634
 MOST_SPLITS = 32
-MOST_AHEAD = tl.constexpr(256)  # keys of a part that are asked for early
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,7 @@ def attend_causal(
         query: [R, M, heads, dim], rotated.
         keys, values: [blocks, block_size, kv_heads, dim], one layer of the cache with any strides.
         block_table: [R, most blocks] int32.
-        lengths: [R] int32, tokens before the M new ones. Neither they nor the table may come from the kernel right in
-            front: they are read before it has ended.
+        lengths: [R] int32, tokens before the M new ones.
         tiles: How to cut the work; chosen by shape where it isn't given.
 
     Returns:
@@ -77,7 +75,7 @@ def attend_with_own(
         query: [R, G, N, heads, dim], rotated; G samples after each of R prefixes. N is a power of two, at least 16.
         own_keys, own_values: [R, G, N, kv_heads, dim], which stand in no cache.
         keys, values, block_table: As for `attend_causal`.
-        lengths: [R] int32, tokens of the prefixes; as there.
+        lengths: [R] int32, tokens of the prefixes
         tiles: As there.
 
     Returns:
@@ -93,11 +91,15 @@ def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_ta
     """As many splits as there are multiprocessors for, and no more than there may be keys."""
     kv_heads = keys.shape[2]
     wide = keys.shape[3] * keys.element_size() > 256  # float32: more would not fit into the registers
-    queries = max(16, min(64 if wide else 128, triton.next_power_of_2(tokens * heads // kv_heads)))
-    tile_keys = 32 if wide else 64
-    programs = sequences * triton.cdiv(tokens * heads // kv_heads, queries) * kv_heads
+    asked = tokens * heads // kv_heads
+    queries = max(16, min(64 if wide else 128, triton.next_power_of_2(asked)))
+    tile_keys = 32 if wide else 128
+    programs = sequences * triton.cdiv(asked, queries) * kv_heads
+    wanted = multiprocessors(keys.device) // programs
+    if queries == 16:  # such a program leaves room for others on its multiprocessor
+        wanted = max(wanted, 16)
     parts = triton.cdiv(block_table.shape[1] * keys.shape[1], tile_keys)
-    splits = max(1, min(MOST_SPLITS, parts, multiprocessors(keys.device) // programs))
+    splits = max(1, min(MOST_SPLITS, parts, wanted))
     return Tiles(queries, tile_keys, splits, warps=8 if queries == 128 else 4, stages=3)
 
 
@@ -155,7 +157,6 @@ def _attend(
         QUERIES=tiles.queries,
         KEYS=tiles.keys,
         SPLITS=tiles.splits,
-        AHEAD=tiles.splits > 1 and keys.stride(3) == values.stride(3) == 1 and dim * keys.element_size() % 16 == 0,
         PRECISION=precision(query.dtype),
         num_warps=tiles.warps,
         num_stages=tiles.stages,
@@ -216,7 +217,6 @@ def _split_kernel(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
-    AHEAD: tl.constexpr,  # keys and values are asked for before the kernel in front has ended
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
@@ -232,15 +232,6 @@ def _split_kernel(
     table = block_table + row * table_row
     key_base = keys + kv_head * key_head
     value_base = values + kv_head * value_head
-    if DEPENDENT and AHEAD:
-        first, end = _part(tl.load(lengths + row), tokens, split, OWN, KEYS, SPLITS)
-        for start in range(first, tl.minimum(end, first + MOST_AHEAD), KEYS):
-            column = tl.minimum(start + tl.arange(0, KEYS), end - 1)
-            block = tl.load(table + column // SIZE).to(tl.int64)
-            place = column % SIZE
-            size: tl.constexpr = DIM * keys.dtype.element_ty.primitive_bitwidth // 8
-            prefetch((key_base + (block * key_block + place * key_place)).to(tl.int64), size)
-            prefetch((value_base + (block * value_block + place * value_place)).to(tl.int64), size)
     wait_for_inputs(DEPENDENT)
 
     before = tl.load(lengths + row)
@@ -252,7 +243,19 @@ def _split_kernel(
     best = tl.full([QUERIES], -1e30, tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, DIM], tl.float32)
-    for start in range(first, end, KEYS):
+    whole = end // KEYS * KEYS
+    if OWN == 0:  # what every query sees needs no mask
+        whole = tl.minimum(end, before) // KEYS * KEYS
+    for start in range(first, whole, KEYS):
+        column = start + tl.arange(0, KEYS)
+        block = tl.load(table + column // SIZE).to(tl.int64)
+        place = column % SIZE
+        key_at = block * key_block + place * key_place
+        value_at = block * value_block + place * value_place
+        key = tl.load(key_base + key_at[:, None] + dims[None, :] * key_dim)
+        value = tl.load(value_base + value_at[:, None] + dims[None, :] * value_dim)
+        best, total, mixed = _take(asked, key, value, best, total, mixed, scale, PRECISION)
+    for start in range(tl.maximum(first, whole), end, KEYS):
         column = start + tl.arange(0, KEYS)
         inside = column < end
         block = tl.load(table + column // SIZE, mask=inside, other=0).to(tl.int64)
@@ -261,10 +264,10 @@ def _split_kernel(
         value_at = block * value_block + place * value_place
         key = tl.load(key_base + key_at[:, None] + dims[None, :] * key_dim, mask=inside[:, None], other=0.0)
         value = tl.load(value_base + value_at[:, None] + dims[None, :] * value_dim, mask=inside[:, None], other=0.0)
-        seen = inside[None, :] & exists[:, None]
+        seen = inside[None, :]
         if OWN == 0:
             seen = seen & (column[None, :] <= before + token[:, None])
-        best, total, mixed = _take(asked, key, value, seen, best, total, mixed, scale, PRECISION)
+        best, total, mixed = _take_some(asked, key, value, seen, best, total, mixed, scale, PRECISION)
     if OWN > 0:  # noqa: SIM102 - decided when it is compiled
         if split == 0:  # no part of the prefix is shorter
             own_at = (sequence * OWN + tl.arange(0, OWN)).to(tl.int64)
@@ -272,8 +275,7 @@ def _split_kernel(
             own_value_at = own_at * own_value_token + kv_head * own_value_head
             key = tl.load(own_keys + own_key_at[:, None] + dims[None, :])
             value = tl.load(own_values + own_value_at[:, None] + dims[None, :])
-            seen = exists[:, None] & (tl.arange(0, OWN) >= 0)[None, :]
-            best, total, mixed = _take(asked, key, value, seen, best, total, mixed, scale, PRECISION)
+            best, total, mixed = _take(asked, key, value, best, total, mixed, scale, PRECISION)
 
     any_key = total > 0  # not in a part that lies behind a short sequence, or behind a query
     total = tl.where(any_key, total, 1.0)
@@ -295,8 +297,19 @@ def _part(before, tokens, split, OWN: tl.constexpr, KEYS: tl.constexpr, SPLITS: 
 
 
 @triton.jit
-def _take(query, key, value, seen, best, total, mixed, scale, PRECISION: tl.constexpr):
-    """A step of the online softmax: some more keys."""
+def _take(query, key, value, best, total, mixed, scale, PRECISION: tl.constexpr):
+    """A step of the online softmax: some more keys, which every query sees."""
+    scores = tl.dot(query, tl.trans(key), input_precision=PRECISION)
+    higher = tl.maximum(best, tl.max(scores, 1) * scale)
+    share = tl.exp2(scores * scale - higher[:, None])
+    fade = tl.exp2(best - higher)
+    mixed = tl.dot(share.to(value.dtype), value, mixed * fade[:, None], input_precision=PRECISION)
+    return higher, total * fade + tl.sum(share, 1), mixed
+
+
+@triton.jit
+def _take_some(query, key, value, seen, best, total, mixed, scale, PRECISION: tl.constexpr):
+    """Likewise, of keys that not every query sees."""
     scores = tl.where(seen, tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale, -1e30)
     higher = tl.maximum(best, tl.max(scores, 1))
     share = tl.where(seen, tl.exp2(scores - higher[:, None]), 0.0)

@@ -80,6 +80,6 @@ def causal_attention(device: torch.device) -> AttendCausal:
     """The kernel for this device."""
     if device.type != "cuda":
         return attend_causal
-    from alpamayo_ros.engine.kernels.split_attention import attend_causal as split_causal
+    from alpamayo_ros.engine.kernels.split_attention import attend_causal as by_kernel  # Triton is there where CUDA is
 
-    return split_causal
+    return by_kernel

@@ -16,6 +16,7 @@ from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
+from alpamayo_ros.model.resize import Resize, resize
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -26,7 +27,8 @@ class NativeEngine(StepwiseEngine):
     most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
 
     def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
-        super().__init__("native", model, name, max_samples, max_cameras, DeviceDraw(model.device))
+        draw, resize = DeviceDraw(model.device), _resize_for(model.device)
+        super().__init__("native", model, name, max_samples, max_cameras, draw, resize)
         self._native = model
 
     @classmethod
@@ -79,3 +81,12 @@ class NativeEngine(StepwiseEngine):
             gc.unfreeze()
             del self._native
         super().close()
+
+
+def _resize_for(device: torch.device) -> Resize:
+    """The kernel on CUDA, plain torch elsewhere."""
+    if device.type != "cuda":
+        return resize
+    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
+
+    return resize_by_kernels

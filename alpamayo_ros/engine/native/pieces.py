@@ -22,7 +22,7 @@ class Pieces(Protocol):
         """silu(norm(x) G^T) * (norm(x) U^T) of weight [2 columns, size], G above U: [T, columns]."""
 
     def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """The residual stream and x W^T of [T, inner] and [size, inner]."""
+        """The residual stream, which may be overwritten, and x W^T of [T, inner] and [size, inner]."""
 
     def norm_and_rotate(
         self,

@@ -109,7 +109,7 @@ class TextModel:
         attend: Attend,
         deepstack: Deepstack | None = None,
     ) -> Tensor:
-        """The layers over hidden states [T, hidden].
+        """The layers over hidden states [T, hidden], which may be overwritten.
 
         Args:
             hidden: Embedded tokens.

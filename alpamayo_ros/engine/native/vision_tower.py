@@ -6,7 +6,7 @@ positions (the checkpoint's square grid, resampled linearly) and the rotary angl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,7 @@ class _Tower:
         row, column = _places(rows, columns, int(visual.config.spatial_merge_size), device)
         self._positions = _resampled(visual.pos_embed.weight, row, column, rows, columns).to(self._dtype)
         self._cosines, self._sines = _rotary(row, column, visual.blocks[0].attn.head_dim)
+        self._rotate = _rotation_for(device)
         self._pixels = torch.zeros(rows * columns, weight[0].numel(), device=device)
         self._replayed = Replayed(self._tower)
         if lane is not None:
@@ -122,11 +123,10 @@ class _Tower:
 
     def _attention(self, attention: Any, hidden: Tensor) -> Tensor:
         states = attention.qkv(hidden).unflatten(-1, (3, attention.num_heads, -1))
-        query, key, value = states.unbind(1)  # [patches, heads, dim]
-        turned = (_rotate(each.float(), self._cosines, self._sines).to(self._dtype) for each in (query, key))
-        by_head = [each.transpose(0, 1)[None] for each in (*turned, value)]
+        self._rotate(states, self._cosines, self._sines)
+        query, key, value = (each.transpose(0, 1)[None] for each in states.unbind(1))  # [1, heads, patches, dim]
         with fastest_attention():
-            mixed = functional.scaled_dot_product_attention(by_head[0], by_head[1], by_head[2])
+            mixed = functional.scaled_dot_product_attention(query, key, value)
         result: Tensor = attention.proj(mixed[0].transpose(0, 1).flatten(1))
         return result
 
@@ -155,15 +155,27 @@ def _resampled(table: Tensor, row: Tensor, column: Tensor, rows: int, columns: i
 
 
 def _rotary(row: Tensor, column: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [patches, 1, head_dim] float32: a quarter of the head turns by the row, one by the column."""
+    """Cosines and sines [patches, head_dim] float32: a quarter of the head turns by the row, one by the column."""
     quarter = head_dim // 4
     frequencies = 1.0 / VISION_ROPE_THETA ** (torch.arange(quarter, dtype=torch.float32) / quarter)
     frequencies = frequencies.to(row.device)
     angle = torch.cat((row[:, None] * frequencies, column[:, None] * frequencies), -1)
-    angle = torch.cat((angle, angle), -1)[:, None]
+    angle = torch.cat((angle, angle), -1)
     return angle.cos(), angle.sin()
 
 
-def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    first, second = states.chunk(2, -1)
-    return states * cosines + torch.cat((-second, first), -1) * sines
+def _rotate_in_place(states: Tensor, cosines: Tensor, sines: Tensor) -> None:
+    """Turn the halves of each head of queries and keys [T, 3, heads, dim] as pairs, in float32."""
+    both = states[:, :2].float()
+    first, second = both.chunk(2, -1)
+    turned = torch.cat((-second, first), -1)
+    states[:, :2] = both * cosines[:, None, None] + turned * sines[:, None, None]
+
+
+def _rotation_for(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], None]:
+    """The kernel on CUDA, plain torch elsewhere."""
+    if device.type != "cuda":
+        return _rotate_in_place
+    from alpamayo_ros.engine.kernels.vision_rotary import rotate_in_place  # Triton is there where CUDA is
+
+    return rotate_in_place

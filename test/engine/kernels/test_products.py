@@ -48,17 +48,15 @@ SHAPES = [(1, 64, 48), (3, 96, 80), (16, 128, 64), (70, 80, 33)]
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
-def test_a_product_normalised_and_added(
+def test_a_product_as_it_is_and_added(
     rows: int, inner: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     numbers = Numbers(rows, inner, columns, dtype, device)
     tiles = Tiles(columns=16, inner=32, warps=4, stages=3)
     weight = numbers.weight.float()
     near(product(numbers.x, numbers.weight, tiles), numbers.x.float() @ weight.T, dtype)
-    expected = normed(numbers.x, numbers.norm) @ weight.T
-    near(product(numbers.x, numbers.weight, tiles, numbers.norm, EPS), expected, dtype)
-    both = product(numbers.x, numbers.weight, tiles, numbers.norm, EPS, numbers.residual)
-    near(both, expected + numbers.residual.float(), dtype)
+    added = product(numbers.x, numbers.weight, tiles, numbers.residual)
+    near(added, numbers.x.float() @ weight.T + numbers.residual.float(), dtype)
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), SHAPES)
@@ -66,12 +64,10 @@ def test_a_gated_product(rows: int, inner: int, columns: int, dtype: torch.dtype
     numbers = Numbers(rows, inner, 2 * columns, dtype, device)
     tiles = Tiles(columns=16, inner=32, warps=4, stages=3)
     weight = numbers.weight.float()
-    for norm in (None, numbers.norm):
-        x = numbers.x.float() if norm is None else normed(numbers.x, norm)
-        up, down = (x @ weight.T).chunk(2, -1)
-        expected = functional.silu(up) * down
-        near(gated_product(numbers.x, numbers.weight, tiles, norm, EPS), expected, dtype)
-        near(gate((x @ weight.T).to(dtype)), expected, dtype)
+    both = numbers.x.float() @ weight.T
+    up, down = both.chunk(2, -1)
+    near(gated_product(numbers.x, numbers.weight, tiles), functional.silu(up) * down, dtype)
+    near(gate(both.to(dtype)), functional.silu(up) * down, dtype)
 
 
 @pytest.mark.parametrize(("inner", "columns"), [(64, 48), (100, 33)])

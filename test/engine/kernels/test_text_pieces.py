@@ -39,7 +39,7 @@ def test_a_layer_of_kernels_is_the_plain_one(tokens: int, dtype: torch.dtype, de
         states = do.product(hidden, norms, 1e-6, qkv)
         query = do.norm_and_rotate(states, head_norms, 1e-6, rotary, cache, slots)
         inner = do.gated_product(hidden, norms, 1e-6, gate_up)
-        added = do.added_product(hidden, inner, down)
+        added = do.added_product(hidden.clone(), inner, down)
         results.append((states, query, cache.keys, cache.values, inner, added, do.product(added, norms, 1e-6, head)))
     tolerance = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     for plain, kernels in zip(*results, strict=True):

@@ -115,7 +115,7 @@ class Skip:
 class Timings:
     """What one prediction cost: milliseconds per stage by a monotonic clock, in order, and what was reused."""
 
-    stages_ms: Mapping[str, float] = field(default_factory=dict)  # "decode", "preprocess", "vision", "prefill", ...
+    stages_ms: Mapping[str, float] = field(default_factory=dict)  # "decode", "arrival", "vision", "prefill", ...
     frames_encoded: int = 0  # frames that went through the vision tower for this tick
     frames_reused: int = 0  # frames whose encoding was kept from earlier
     reasoning_tokens: int = 0  # tokens written one by one

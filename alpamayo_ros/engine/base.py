@@ -55,11 +55,19 @@ class Engine(Protocol):
     def info(self) -> EngineInfo:
         """What it is."""
 
+    @property
+    def prepares_alongside(self) -> bool:
+        """Whether `prepare` may run in one thread while the engine is at a tick or a question in another."""
+
     def warm_up(self) -> None:
         """Compile, capture, allocate: nothing of this happens while driving."""
 
     def prepare(self, frames: Sequence[Frame]) -> None:
-        """Decode and encode frames early. Idempotent; may do nothing; raises nothing for a bad image."""
+        """Decode and encode frames early. Idempotent; may do nothing; raises nothing for a bad image.
+
+        What `predict` answers doesn't depend on it. An engine that prepares alongside encodes a frame once, whoever
+        asks first: a prediction waits for its frames that are on their way.
+        """
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
         """Predict one tick.

@@ -38,6 +38,8 @@ class NullEngine:
         before: called at the start of every prediction; what it raises is what the engine raises.
     """
 
+    prepares_alongside = False
+
     def __init__(self, delay: float = 0.0, before: Callable[[Observation], None] | None = None) -> None:
         self.info = INFO
         self._delay = delay

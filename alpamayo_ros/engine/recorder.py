@@ -168,6 +168,7 @@ class _Recorded:
 
     def __init__(self, engine: Engine, recorder: TickRecorder) -> None:
         self.info = engine.info
+        self.prepares_alongside = engine.prepares_alongside
         self._engine = engine
         self._recorder = recorder
 

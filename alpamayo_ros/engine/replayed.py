@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -10,6 +11,12 @@ import torch
 GraphMemory = Any  # what torch.cuda.graph_pool_handle() gives; its type has no public name
 Result = TypeVar("Result")
 WARM_UP_RUNS = 2  # what is compiled or tuned on first use mustn't be recorded
+
+
+@lru_cache
+def _common_stream(device: int) -> torch.cuda.Stream:
+    """One: PyTorch has 32 streams of a kind and then gives the same ones again, which others would have by then."""
+    return torch.cuda.Stream(device)
 
 
 class Replayed(Generic[Result]):
@@ -25,10 +32,10 @@ class Replayed(Generic[Result]):
 
         Args:
             memory: That graphs share. Each may overwrite what another has returned.
-            stream: To record on; its own for graphs that are replayed side by side, since cuBLAS has scratch memory
-                for every stream.
+            stream: To record on; its own for graphs that are replayed side by side with others, since cuBLAS has
+                scratch memory for every stream. None: the one of all graphs that are replayed one after the other.
         """
-        stream = stream or torch.cuda.Stream()
+        stream = stream or _common_stream(torch.cuda.current_device())
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_RUNS):

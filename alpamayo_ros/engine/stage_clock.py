@@ -10,7 +10,11 @@ import torch
 
 
 class StageClock:
-    """Adds up milliseconds by stage; on a CUDA device each stage waits for the work that it queued."""
+    """Adds up milliseconds by stage; on a CUDA device a stage waits for the work that it queued.
+
+    It waits for its thread's current stream alone: another thread's work is not its own, and a device mustn't be waited
+    for while another thread captures a graph.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.stages_ms: dict[str, float] = {}
@@ -22,7 +26,14 @@ class StageClock:
         started = time.monotonic()
         yield
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            torch.cuda.current_stream(self._device).synchronize()
+        self.add(name, time.monotonic() - started)
+
+    @contextmanager
+    def host_stage(self, name: str) -> Iterator[None]:
+        """Measure what is inside, and wait for no device."""
+        started = time.monotonic()
+        yield
         self.add(name, time.monotonic() - started)
 
     def add(self, name: str, seconds: float) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
-    BadImageError,
     ConfigurationError,
     EngineError,
     Frame,
@@ -46,6 +45,7 @@ class StepwiseEngine:
     everything before the route.
     """
 
+    prepares_alongside = True  # the vision tower shares nothing with the rest that either writes
     most_ticks = MOST_TICKS  # that a batch may have
     most_rows: int | None = None  # texts that a batch of several ticks may have; None: as many as a tick has samples
 
@@ -89,13 +89,9 @@ class StepwiseEngine:
 
     @torch.inference_mode()
     def prepare(self, frames: Sequence[Frame]) -> None:
-        """Decode and encode frames early; one that can't be decoded is left for `predict` to name."""
+        """Decode and encode frames early, also beside a `predict`, which names what can't be decoded."""
         self._check_open()
-        for frame in self._frames.missing(frames):
-            try:
-                self._frames.get([frame], StageClock(self._model.device))
-            except BadImageError:
-                continue
+        self._frames.prepare(frames)
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
         """Predict one tick.
@@ -173,16 +169,15 @@ class StepwiseEngine:
         ]
 
     def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
-        fresh = len(self._frames.missing(_frames_of(observation)))
-        features = self._encode(observation, clock)
+        features, encoded = self._encode(observation, clock)
         prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
         check_length(len(prompt), options, self.info)
-        return Tick(observation, options, features, fresh, prompt)
+        return Tick(observation, options, features, encoded, prompt)
 
     @torch.inference_mode()
     def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
         clock = StageClock(self._model.device)
-        features = self._encode(observation, clock)
+        features, _ = self._encode(observation, clock)
         vocabulary = self._model.vocabulary
         counts = [len(each.embeddings) for each in features]
         prompt = self._prompts.question(observation, question, counts)
@@ -193,10 +188,11 @@ class StepwiseEngine:
         write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
         return answer_text(vocabulary, answerer.token_ids)
 
-    def _encode(self, observation: Observation, clock: StageClock) -> list[ImageFeatures]:
-        encoded = self._frames.get(_frames_of(observation), clock)
-        check_sizes(observation, [(frame.height, frame.width) for frame in encoded])
-        return [frame.features for frame in encoded]
+    def _encode(self, observation: Observation, clock: StageClock) -> tuple[list[ImageFeatures], int]:
+        """All frames' features, and how many of them were encoded for this."""
+        found = self._frames.get(_frames_of(observation), clock)
+        check_sizes(observation, [(frame.height, frame.width) for frame in found.frames])
+        return [frame.features for frame in found.frames], found.encoded
 
     def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
         model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options

@@ -60,7 +60,8 @@ class Worker:
     """Runs an engine in a thread of its own.
 
     Per turn it takes the newest observation, else a question, else one frame to prepare: preparing and questions
-    never delay a tick by more than one piece of their work.
+    never delay a tick by more than one piece of their work. An engine that prepares alongside is given frames by a
+    second thread instead, as they come, all that wait at once.
 
     Args:
         engine: warmed up.
@@ -90,6 +91,7 @@ class Worker:
         self._wake = threading.Condition()
         self._job: _Job | None = None
         self._questions: deque[_Question] = deque()
+        self._alongside = engine.prepares_alongside
         self._frames: dict[int, Frame] = {}  # to prepare, by serial, oldest first
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
@@ -97,9 +99,12 @@ class Worker:
         self._present: _Job | _Question | None = None
         self._lost_to_questions = 0
         self._stopping = False
-        # a daemon, so that an engine that hangs can't keep the process from ending; stop() joins it
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        # daemons, so that an engine that hangs can't keep the process from ending; stop() joins them
+        self._threads = [threading.Thread(target=self._run, name="engine", daemon=True)]
+        if self._alongside:
+            self._threads.append(threading.Thread(target=self._run_preparing, name="prepare", daemon=True))
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, observation: Observation, options: SamplingOptions, arrived: float | None = None) -> None:
         """Predict this observation next, in place of one that waits. The worker adds the draft tokens.
@@ -114,7 +119,7 @@ class Worker:
             replaced, self._job = self._job, _Job(observation, options, since)
             by_question = replaced is not None and isinstance(self._present, _Question)
             self._lost_to_questions += by_question
-            self._wake.notify()
+            self._wake.notify_all()
         if replaced is not None:
             numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
             if by_question:
@@ -122,19 +127,19 @@ class Worker:
             self._deliver(_skipped(replaced, SkipReason.ENGINE_BUSY, numbers))
 
     def prepare(self, frames: Iterable[Frame]) -> None:
-        """Give these frames to the engine early, when it has nothing better to do; those that wait already stay."""
+        """Give these frames to the engine early, beside its work or when it has none; those that wait already stay."""
         fresh = {frame.serial: frame for frame in frames}
         if fresh:
             with self._wake:
                 self._frames.update(fresh)
-                self._wake.notify()
+                self._wake.notify_all()
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
         """Ask about a scene, between two ticks."""
         asked = _Question(observation, question, options, Future())
         with self._wake:
             self._questions.append(asked)
-            self._wake.notify()
+            self._wake.notify_all()
         return asked.answer
 
     def start_epoch(self, epoch: int) -> None:
@@ -176,7 +181,7 @@ class Worker:
         return None
 
     def stop(self, timeout: float = 3.0) -> bool:
-        """End the thread after its present work.
+        """End the threads after their present work.
 
         Returns:
             False when it is still busy after `timeout` s. The engine must not be closed then.
@@ -187,41 +192,63 @@ class Worker:
             self._frames.clear()
             questions = list(self._questions)
             self._questions.clear()
-            self._wake.notify()
+            self._wake.notify_all()
         for question in questions:
             question.answer.cancel()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        until = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._frames)
+                self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._may_prepare)
                 if self._stopping:
                     return
                 job, self._job = self._job, None
                 question = self._questions.popleft() if self._questions and job is None else None
-                frame = self._frames.pop(next(iter(self._frames))) if self._frames and not (job or question) else None
+                idle = job is None and question is None
+                frame = self._frames.pop(next(iter(self._frames))) if idle else None
                 self._present = job or question
-                self._busy_since = None if frame else time.monotonic()
+                self._busy_since = None if idle else time.monotonic()
             try:
                 if job is not None:
                     self._deliver(self._predict(job))
                 elif question is not None:
                     self._answer(question)
                 elif frame is not None:
-                    self._engine.prepare([frame])
-            except BaseException:  # deliver or prepare: a fault there must not end the thread
+                    self._prepare([frame])
+            except BaseException:  # deliver: a fault there must not end the thread
                 logger.exception("the worker goes on after an error")
             finally:
                 self._present = self._busy_since = None
 
+    @property
+    def _may_prepare(self) -> bool:
+        """Whether there are frames for the engine's own thread."""
+        return bool(self._frames) and not self._alongside
+
+    def _run_preparing(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._frames)
+                if self._stopping:
+                    return
+                frames = list(self._frames.values())
+                self._frames.clear()
+            self._prepare(frames)
+
+    def _prepare(self, frames: list[Frame]) -> None:
+        try:
+            self._engine.prepare(frames)
+        except BaseException:  # nobody waits for it, and it must not end the thread; predict will fail by itself
+            logger.exception("frames couldn't be prepared; the worker goes on")
+
     def _predict(self, job: _Job) -> Outcome:
         with self._wake:
             drafts = self._drafts
-            for frames in job.observation.frames.values():
-                for frame in frames:
-                    self._frames.pop(frame.serial, None)  # predict encodes what is missing
+            self._forget_frames(job.observation)
         age = (self._now_ns() - job.observation.t0_ns) * 1e-9
         if age > self._max_input_age:
             numbers = {"age_when_started_s": round(age, 3), "max_input_age": self._max_input_age}
@@ -243,6 +270,14 @@ class Worker:
         outcome = Outcome(job.observation, prediction, None, (started - job.arrived) * 1e3, engine_s * 1e3, done)
         skip = self._refusal(job.observation, prediction, engine_s)
         return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
+
+    def _forget_frames(self, observation: Observation) -> None:
+        """Of the frames that wait: predict encodes the tick's own, and older ones are in none that may still come."""
+        needed = [frame for frames in observation.frames.values() for frame in frames]
+        for frame in needed:
+            self._frames.pop(frame.serial, None)
+        oldest_ns = min((frame.stamp_ns for frame in needed), default=0)
+        self._frames = {key: frame for key, frame in self._frames.items() if frame.stamp_ns >= oldest_ns}
 
     def _refusal(self, observation: Observation, prediction: Prediction, engine_s: float) -> Skip | None:
         """Why this result may not be published."""

@@ -262,6 +262,28 @@ def test_frames_are_prepared_once_and_before_the_tick() -> None:
     assert len(prepared) <= 2 * 31
 
 
+def test_an_engine_slower_than_the_lattice_finds_all_frames_but_the_newest_prepared() -> None:
+    cameras = ("wide", "left", "right", "tele")
+    receiver = builder(*cameras)
+    lags = zip(cameras, (0.02, 0.03, 0.025, 0.04), (0.0, 0.004, 0.011, 0.02), strict=True)
+    messages = [m for name, lag, phase in lags for m in frames(name, 30, begin=phase, end=10, lag=lag)]
+    prepared: set[int] = set()  # given out before the last message
+    given: set[int] = set()  # with the last message: on its way
+    free_at, ticks = 0.0, 0
+    waits: Observation | None = None  # the newest, for an engine that is busy
+    for message in sorted(messages + odometry(hz=100, end=10), key=lambda m: m.at):
+        if waits is not None and message.at >= free_at:
+            used = {f.serial for four in waits.frames.values() for f in four[:-1]}
+            assert used <= prepared
+            ticks, free_at, waits = ticks + 1, message.at + 0.35, None
+        prepared |= given
+        send(receiver, message)
+        given = {frame.serial for frame in receiver.frames_to_prepare()}
+        result = receiver.poll(ns(message.at))
+        waits = result if isinstance(result, Observation) else waits
+    assert ticks > 20
+
+
 def test_serial_numbers_are_never_used_twice() -> None:
     first, second = builder("wide"), builder("wide")
     serials = []

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -257,6 +258,23 @@ def test_prepared_frames_cost_the_tick_nothing_and_change_nothing(engine: Stepwi
     assert prepared.timings.frames_encoded == 0
     assert "decode" not in prepared.timings.stages_ms
     assert_same(prepared, fresh)
+
+
+def test_frames_that_are_prepared_while_a_tick_runs_change_no_answer(engine: StepwiseEngine) -> None:
+    scenes = [partial(drive, speed=speed) for speed in (3.0, 9.0)]  # each call has serials of its own
+    expected = [engine.predict(scene(), SHORT) for scene in scenes]
+    assert engine.prepares_alongside
+    ticks = [scene() for _ in range(4) for scene in scenes]
+    with ThreadPoolExecutor() as threads, vision_passes(engine) as passes:
+        for number, tick in enumerate(ticks):
+            coming = [frame for later in ticks[number : number + 2] for four in later.frames.values() for frame in four]
+            preparing = threads.submit(engine.prepare, coming)  # the tick's own too: whoever comes first encodes it
+            answer = engine.predict(tick, SHORT)
+            preparing.result(60)
+            assert answer.reasoning_token_ids == expected[number % 2].reasoning_token_ids
+            np.testing.assert_array_equal(answer.xyz, expected[number % 2].xyz)
+            assert number == 0 or answer.timings.frames_reused == 8
+    assert sum(passes) == 8 * len(ticks)
 
 
 def test_equal_stamps_are_no_equal_frames(engine: StepwiseEngine) -> None:

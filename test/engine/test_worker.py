@@ -292,3 +292,96 @@ def test_an_answer_that_is_none_is_a_bad_output_and_the_next_tick_runs(start, an
     outcomes.wait(2)
     assert outcomes.reasons == [SkipReason.BAD_OUTPUT, None]
     assert outcomes.all[0].skip.numbers["bad_output"]["fault"]
+
+
+class AlongsideEngine(NullEngine):
+    """Prepares in any thread; `held` keeps it inside `prepare`."""
+
+    prepares_alongside = True
+
+    def __init__(self, before=None):
+        super().__init__(before=before)
+        self.batches, self.held, self.entered = [], threading.Event(), threading.Event()
+        self.held.set()
+
+    def prepare(self, frames):
+        self.entered.set()
+        assert self.held.wait(5)
+        if frames[0].serial < 0:
+            raise ValueError("planted")
+        self.batches.append([each.serial for each in frames])
+
+
+def test_frames_are_prepared_while_a_tick_runs_if_the_engine_can(start):
+    gate = Gate()
+    engine = AlongsideEngine(before=gate)
+    worker, outcomes = start(engine)
+    worker.submit(observation(), OPTIONS)
+    assert gate.entered.wait(5)
+    worker.prepare([frame(1)])
+    wait_until(lambda: engine.batches == [[1]])
+    assert outcomes.all == []
+    gate.open.set()
+    assert outcomes.wait(1)[0].skip is None
+
+
+def test_a_tick_starts_while_frames_are_being_prepared_and_those_that_came_meanwhile_go_together(start):
+    engine = AlongsideEngine()
+    engine.held.clear()
+    worker, outcomes = start(engine)
+    worker.prepare([frame(1)])
+    assert engine.entered.wait(5)
+    for serial in (2, 3, 4):
+        worker.prepare([frame(serial)])
+    worker.submit(replace(observation(), frames={1: (frame(3),)}), OPTIONS)
+    assert outcomes.wait(1)[0].skip is None
+    engine.held.set()
+    wait_until(lambda: engine.batches == [[1], [2, 4]])  # the tick took its own along
+
+
+def test_a_fault_while_preparing_alongside_is_logged_and_ends_no_thread(start, caplog):
+    engine = AlongsideEngine()
+    worker, outcomes = start(engine)
+    worker.prepare([frame(-1)])
+    wait_until(lambda: "planted" in caplog.text)
+    worker.prepare([frame(5)])
+    wait_until(lambda: engine.batches == [[5]])
+    worker.submit(observation(), OPTIONS)
+    assert outcomes.wait(1)[0].skip is None
+
+
+def test_a_new_epoch_forgets_the_frames_that_wait_to_be_prepared_alongside(start):
+    engine = AlongsideEngine()
+    engine.held.clear()
+    worker, _ = start(engine)
+    worker.prepare([frame(1)])
+    assert engine.entered.wait(5)
+    worker.prepare([frame(2)])
+    worker.start_epoch(1)
+    worker.prepare([frame(3)])
+    engine.held.set()
+    wait_until(lambda: engine.batches == [[1], [3]])
+
+
+def test_stop_waits_for_what_is_being_prepared_too():
+    engine = AlongsideEngine()
+    engine.held.clear()
+    worker = Worker(engine, Outcomes(), now_ns=lambda: 0)
+    worker.prepare([frame(1)])
+    assert engine.entered.wait(5)
+    assert not worker.stop(timeout=0.05)
+    engine.held.set()
+    assert worker.stop(timeout=5)
+
+
+def test_frames_older_than_the_tick_do_not_wait_for_ever(start):
+    gate = Gate()
+    engine = PreparingEngine(before=gate)
+    worker, outcomes = start(engine)
+    worker.submit(observation(), OPTIONS)
+    assert gate.entered.wait(5)
+    worker.prepare([replace(frame(1), stamp_ns=SECOND), replace(frame(2), stamp_ns=3 * SECOND)])
+    worker.submit(replace(observation(), frames={1: (replace(frame(3), stamp_ns=2 * SECOND),)}), OPTIONS)
+    gate.open.set()
+    outcomes.wait(2)
+    wait_until(lambda: engine.prepared == [2])

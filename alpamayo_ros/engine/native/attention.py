@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -16,7 +18,19 @@ AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 # cuDNN, the fastest for prompts on a Hopper GPU, makes a plan for every length: so lengths are rounded up, and all that
 # there can be are planned before the first tick.
 PLANNED_STEP = 128  # tokens
+_CHOOSING = threading.Lock()
 _BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+@contextmanager
+def fastest_attention() -> Iterator[None]:
+    """PyTorch's attention by the fastest kernel that can do it, inside this.
+
+    The choice is the process's, not the thread's, and undone at the end: two threads that overlapped would undo it for
+    each other. So one at a time may be inside, for as long as it takes to launch.
+    """
+    with _CHOOSING, sdpa_kernel(_BACKENDS, set_priority=True):
+        yield
 
 
 def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -34,7 +48,7 @@ def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return _attend(query, keys[:count], values[:count])
     length = padded(count)
     longer = functional.pad(query, (0, 0, 0, 0, 0, length - count))
-    with sdpa_kernel(_BACKENDS, set_priority=True):
+    with fastest_attention():
         return _attend(longer, keys[:length], values[:length])[:count]
 
 

@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from alpamayo_ros.engine.native.attention import fastest_attention
 from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.model.backbone import VISION_ROPE_THETA, ImageFeatures
 from alpamayo_ros.model.images import ImagePatches
 
 LANES = 4  # images side by side: a rig's new ones
-_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class VisionTower:
@@ -126,7 +125,7 @@ class _Tower:
         states = attention.qkv(hidden).unflatten(-1, (3, attention.num_heads, -1))
         self._rotate(states, self._cosines, self._sines)
         query, key, value = (each.transpose(0, 1)[None] for each in states.unbind(1))  # [1, heads, patches, dim]
-        with sdpa_kernel(_BACKENDS, set_priority=True):
+        with fastest_attention():
             mixed = functional.scaled_dot_product_attention(query, key, value)
         result: Tensor = attention.proj(mixed[0].transpose(0, 1).flatten(1))
         return result

@@ -35,6 +35,8 @@ class ProcessEngine:
         ConfigurationError, EngineError: as `create_engine` raises them; or the process can't be started.
     """
 
+    prepares_alongside = False  # one request at a time; the memory for frames has no locks because of that
+
     def __init__(
         self, kind: str, checkpoint: str, options: Mapping[str, Any], python: str = "", hang_timeout: float = 0.0
     ) -> None:

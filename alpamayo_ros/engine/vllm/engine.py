@@ -65,6 +65,8 @@ class VllmEngine:
     cache; the flow reads the pinned blocks where they lie; they are released. Draft tokens are not used.
     """
 
+    prepares_alongside = False  # vLLM's vision tower runs in its steps
+
     def __init__(self, config: ModelConfig, constants: Constants, info: EngineInfo, backbone: VllmBackbone) -> None:
         self.info = info
         self._config = config

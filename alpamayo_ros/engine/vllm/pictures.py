@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.images import ImageConfig, target_size
 from alpamayo_ros.sensors.decode import decode
 
+DECODERS = 8  # threads; decoding leaves Python's lock to others, and the engine has nothing else to do meanwhile
 _PROCESS = uuid.uuid4().hex[:12]
 
 
@@ -44,20 +46,25 @@ class Pictures:
         self._images = images
         self._capacity = capacity
         self._kept: OrderedDict[int, Picture] = OrderedDict()  # by serial, the one used last at the end
+        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, frames: Sequence[Frame], clock: StageClock) -> list[Picture]:
-        """The pictures of these frames; what is missing is decoded.
+        """The pictures of these frames; what is missing is decoded, side by side.
 
         Raises:
             BadImageError: a frame can't be decoded or has a size that the model can't take.
         """
+        missing = self.missing(frames)
+        if missing:
+            with clock.host_stage("decode"):
+                decoding = [self._decoders.submit(self._decode, frame) for frame in missing]
+                wait(decoding)  # for all, also when one is bad: their data are there no longer than this call
+            for frame, picture in zip(missing, decoding, strict=True):
+                self._kept[frame.serial] = picture.result()
         for frame in frames:
-            if frame.serial not in self._kept:
-                with clock.stage("decode"):
-                    self._kept[frame.serial] = self._decode(frame)
             self._kept.move_to_end(frame.serial)
         found = [self._kept[frame.serial] for frame in frames]
         while len(self._kept) > max(self._capacity, len(frames)):
@@ -77,6 +84,7 @@ class Pictures:
         try:
             height, width = target_size(pixels.shape[0], pixels.shape[1], self._images)
         except BadImageError as error:
-            raise BadImageError(f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}") from error
+            message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
+            raise BadImageError(message, frame.serial) from error
         factor = self._images.factor
         return Picture(f"{_PROCESS}-{frame.serial}", pixels, height // factor, width // factor)

@@ -21,7 +21,7 @@ class LeakyEngine:
     """
 
     def __init__(self, engine: Engine, leak: int) -> None:
-        self.info = engine.info
+        self.info, self.prepares_alongside = engine.info, engine.prepares_alongside
         self.warm_up, self.prepare, self.ask = engine.warm_up, engine.prepare, engine.ask
         self.predict_batch, self.close = engine.predict_batch, engine.close
         self._engine = engine

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny_checkpoint import drive
+from tiny_checkpoint import drive, picture, raw_frame
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.native.engine import NativeEngine
@@ -57,6 +59,23 @@ def test_graphs_and_kernels_answer_as_the_reference(
         ours = engine.predict(observation, its)
         assert ours.reasoning_token_ids == theirs.reasoning_token_ids
         np.testing.assert_allclose(ours.xyz, theirs.xyz, atol=2e-3)
+
+
+def test_frames_that_are_prepared_while_a_tick_runs_change_no_answer(engine: NativeEngine) -> None:
+    scenes = [partial(drive, speed=speed) for speed in (3.0, 9.0)]  # each call has serials of its own
+    expected = [engine.predict(scene(), SHORT) for scene in scenes]
+    ticks = [scene() for _ in range(20) for scene in scenes]
+    with ThreadPoolExecutor() as threads:
+        for number, tick in enumerate(ticks):
+            coming = [frame for later in ticks[number : number + 2] for four in later.frames.values() for frame in four]
+            if number % 8 == 3:  # a size that is new: a graph is captured while the tick runs
+                coming += [raw_frame(1, 0, picture(number, 96 + 32 * number, 160))]
+            preparing = threads.submit(engine.prepare, coming)
+            answer = engine.predict(tick, SHORT)
+            preparing.result(60)
+            assert answer.reasoning_token_ids == expected[number % 2].reasoning_token_ids
+            np.testing.assert_array_equal(answer.xyz, expected[number % 2].xyz)
+            assert number == 0 or answer.timings.frames_reused == 8
 
 
 def test_memory_stays_as_it_is_after_warming_up(engine: NativeEngine) -> None:

@@ -1,12 +1,14 @@
 """`make closed-loop`: a node drives routes of the synthetic world, through DDS, in lock step, and is scored.
 
-It starts the node with the engine asked for, drives each route by its trajectories, and compares with what needs no
-model: standing, straight ahead, constant curvature, and with the expert's own plans, by the same follower.
+It starts the node with the checkpoint `mini`, or with what is asked for, drives each route by its trajectories, and
+compares with what needs no model: standing, straight ahead, constant curvature, and with the expert's own plans, by the
+same follower.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import threading
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.types import AlpamayoError, ConfigurationError
+from alpamayo_ros.engine.factory import KINDS
 from alpamayo_ros.evaluation.output_folder import REPORT
 from alpamayo_ros.evaluation.report import NO_MODEL, RANDOM_WEIGHTS, versions
 from alpamayo_ros.evaluation.rig import parameter_argument
@@ -30,12 +33,20 @@ from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
 from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.drive_node import SECOND, DriveNode
+from alpamayo_ros.tools.drive_video import DriveVideo
 from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
 from alpamayo_ros.tools.live_paths import START_TIMEOUT, child_process, patient_node
 
 ROOT = Path(__file__).parents[2]
 START_NS = 1_000_000_000_000_000_000  # of simulated time
 BETWEEN_NS = 10 * SECOND  # from route to route: the clock jumps, and the node forgets the last one
+# One sample of little noise, greedy words: what six samples and their medoid would cost, a processor has no time for.
+SAMPLING = {
+    "sampling.num_samples": "1",
+    "sampling.noise_temperature": "0.5",
+    "sampling.temperature": "0.0",
+    "sampling.max_reasoning_tokens": "24",
+}
 FORMAT = "alpamayo_ros closed loop 1"
 
 
@@ -50,23 +61,27 @@ def build_parser() -> argparse.ArgumentParser:
     add("--routes", type=int, default=20, help="default 20")
     add("--length", type=float, default=500.0, metavar="M", help="of each route (default 500)")
     add("--first-seed", type=int, default=FIRST_HELD_OUT_SEED, help=f"of the worlds (default {FIRST_HELD_OUT_SEED})")
-    add("--engine", choices=("transformers", "vllm", "null"), default="null", help="the node's (default null)")
-    add("--checkpoint", type=Path, help="the engine's")
+    add("--engine", choices=KINDS, default="transformers", help="the node's (default transformers)")
+    add("--checkpoint", default="mini", help="the engine's (default mini, which comes with the package)")
     add("--config", type=Path, default=ROOT / "config" / "physical_ai_4cam.yaml", metavar="RIG.yaml")
     add("-p", "--parameter", action="append", default=[], metavar="NAME:=VALUE", help="another of the node's")
     add("--size", type=int, nargs=2, default=[160, 96], metavar=("WIDTH", "HEIGHT"), help="pixels (default 160 96)")
     add("--latency", type=float, default=0.1, metavar="SECONDS", help="from t0 until it is followed (default 0.1)")
     add("--require", type=int, default=0, metavar="N", help="end with 1 when fewer routes are passed")
     add("--no-comparison", action="store_true", help="leave out what needs no model")
-    add("--out", type=Path, metavar="DIR", help=f"where {REPORT} and the node's log go (default out/closed_loop)")
+    add("--video", action="store_true", help="of each route: what the front camera saw, the paths and the reasoning")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"where {REPORT}, videos and the node's log go (default out/closed_loop)",
+    )
     return parser
 
 
 def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) -> dict[str, Any]:
     """The node's part of the report: each route's score, and what came of the ticks."""
-    parameters = {"engine.kind": options.engine, "sampling.num_samples": "1"}
-    if options.checkpoint is not None:
-        parameters["engine.checkpoint"] = str(options.checkpoint)
+    parameters = {"engine.kind": options.engine, "engine.checkpoint": options.checkpoint, **SAMPLING}
     parameters |= {name: str(value) for name, value in map(parameter_argument, options.parameter)}
     cameras = rig(*options.size)
     live = LiveOptions(closed_loop=True, lock_step=True, clock=True, latency_s=options.latency, form="png")
@@ -79,7 +94,11 @@ def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) 
             raise AlpamayoError(f"{error}; its log is {log}") from error
         start_ns = START_NS
         for world in progress(_worlds(options), desc="the node drives", unit=" routes"):
-            drive = LiveLoop(world, Renderer(world, cameras), node, live, start_ns).run(float("inf"), stop)
+            with contextlib.ExitStack() as stack:
+                renderer, watch = Renderer(world, cameras), None
+                if options.video:
+                    watch = stack.enter_context(DriveVideo(log.with_name(f"{world.seed}.webm"), world, renderer, node))
+                drive = LiveLoop(world, renderer, node, live, start_ns, watch).run(float("inf"), stop)
             if stop.is_set():
                 raise AlpamayoError("interrupted; nothing was written")
             start_ns = drive.end_ns + BETWEEN_NS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -48,7 +48,7 @@ class DriveNode:
         from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
         from rosgraph_msgs.msg import Clock
 
-        from alpamayo_ros.msg import InferenceStatus, Trajectory
+        from alpamayo_ros.msg import InferenceStatus, Reasoning, Trajectory
 
         self._context = rclpy.Context()
         rclpy.init(context=self._context, signal_handler_options=rclpy.SignalHandlerOptions.NO)
@@ -71,9 +71,11 @@ class DriveNode:
                 print(f"warning: {topic} is left out: its type {kind} is not installed ({error})", file=sys.stderr)
         self._answers: dict[int, Answer] = {}
         self._skips: dict[int, str] = {}
+        self._reasoning: deque[tuple[int, str]] = deque(maxlen=DEPTH)
         self.state = ""  # the node's, as its status says
         self.engine, self.trained = "", False
         self._node.create_subscription(Trajectory, f"/{NODE}/output/trajectory", self._on_trajectory, DEPTH)
+        self._node.create_subscription(Reasoning, f"/{NODE}/output/reasoning_stamped", self._on_reasoning, DEPTH)
         self._node.create_subscription(InferenceStatus, f"/{NODE}/output/status", self._on_status, DEPTH)
 
     def __enter__(self) -> DriveNode:
@@ -142,6 +144,10 @@ class DriveNode:
         self._answers.clear()
         return taken
 
+    def reasoning_at(self, t0_ns: int) -> str:
+        """What was written at a tick of late; "" where that hasn't come."""
+        return next((text for stamp_ns, text in reversed(self._reasoning) if stamp_ns == t0_ns), "")
+
     def take_skips(self) -> Counter[str]:
         """How often each skip reason came since the last call."""
         counts = Counter(self._skips.values())
@@ -153,6 +159,9 @@ class DriveNode:
             xy = np.array([[point.pose.position.x, point.pose.position.y] for point in message.points])
             t0_ns = _ns(message.header.stamp)
             self._answers[t0_ns] = Answer(t0_ns, message.header.frame_id, xy)
+
+    def _on_reasoning(self, message: Any) -> None:
+        self._reasoning.append((_ns(message.header.stamp), message.text))
 
     def _on_status(self, message: Any) -> None:
         self.state, self.engine, self.trained = message.lifecycle_state, message.engine, message.trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from alpamayo_ros.tools.drive_node import Answer, DriveNode
 
 ANSWER_TIMEOUT_S = 20.0  # real time that a tick's answer is waited for in lock step
 SILENCE_S = 10.0  # simulated: without any trajectory for so long, nothing will come
+Watch = Callable[[Journey, Answer], None]  # the journey as it is when the answer is heard
 SETTLE_S = 0.3  # real time for a jump of the clock to arrive before what follows it
 
 
@@ -63,9 +65,19 @@ class LiveLoop:
         node: sends and hears; its subscribers are there already.
         options: how.
         start_ns: the first stamp.
+        watch: is shown every trajectory that is followed.
     """
 
-    def __init__(self, world: World, renderer: Renderer, node: DriveNode, options: LiveOptions, start_ns: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        renderer: Renderer,
+        node: DriveNode,
+        options: LiveOptions,
+        start_ns: int,
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
         self._node, self._options, self._start_ns = node, options, start_ns
         self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
         if options.clock:
@@ -125,6 +137,8 @@ class LiveLoop:
             if answer.t0_ns in self._states:
                 self._follower.take(self._followed(answer))
                 self._trajectories += 1
+                if self._watch is not None:
+                    self._watch(self._journey, answer)
 
     def _followed(self, answer: Answer) -> FollowedPath:
         """A trajectory in the world; odom is the world."""

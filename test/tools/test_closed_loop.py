@@ -13,7 +13,7 @@ from alpamayo_ros.tools.closed_loop import build_parser, run
 
 
 def drive(*arguments: str) -> int:
-    return run(build_parser().parse_args(list(arguments)), threading.Event())
+    return run(build_parser().parse_args(["--engine", "null", *arguments]), threading.Event())
 
 
 def test_a_node_drives_a_route_and_is_compared(tmp_path: Path, ros_domain: int, capsys: pytest.CaptureFixture) -> None:

@@ -1,17 +1,25 @@
-"""The demo's parts that no other test runs: what it plays where no recorded drive is."""
+"""The demo's parts that take no minute: what it evaluates beside the drive, and what it says at its end."""
 
 from pathlib import Path
 
 import pytest
 
-from alpamayo_ros.tools import demo, evaluate_bag
+from alpamayo_ros.tools import demo
 
 
-def test_without_a_recorded_drive_its_own_fits_the_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_recorded_drive_there_is_no_report_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "DRIVES", tmp_path / "nowhere")
-    monkeypatch.setattr(demo, "SYNTHETIC_SECONDS", 3.0)
-    bag, rig, what = demo.recorded_drive(tmp_path)
-    assert "synthetic" in what
-    arguments = [str(bag), "--config", str(rig), "--engine", "null", "--out", str(tmp_path / "report")]
-    assert evaluate_bag.main(arguments) == 0
-    assert demo.recorded_drive(tmp_path) == (bag, rig, what)  # and does nothing twice
+    assert demo.evaluate_recorded(tmp_path) is None
+
+
+def test_the_small_model_is_evaluated_on_a_drive_of_its_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(demo, "RECORDED_SECONDS", 9.0)
+    monkeypatch.setattr(demo, "STRIDE", 0.5)
+    report = demo.evaluate_synthetic(tmp_path)
+    assert (report / "report.html").is_file()
+    assert "ticks gave a path" in demo.scores(report)
+    assert "synthetic_drive" in capfd.readouterr().out
+    assert demo.evaluate_synthetic(tmp_path) == report  # whose bag is there already
+    assert "synthetic_drive" not in capfd.readouterr().out

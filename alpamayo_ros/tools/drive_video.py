@@ -11,7 +11,7 @@ import numpy as np
 
 from alpamayo_ros.core.types import AlpamayoError, Array
 from alpamayo_ros.evaluation.drive_bag import BASE_LINK
-from alpamayo_ros.sensors.overlay import Picture, draw_paths, write_below
+from alpamayo_ros.sensors.overlay import TEXT_BACK, Picture, draw_paths, write_below
 from alpamayo_ros.sim.journey import Journey
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
@@ -88,8 +88,8 @@ class DriveVideo:
         moment, self._waiting = self._waiting, None
         reasoning = self._node.reasoning_at(moment.t0_ns)
         picture = write_below(write_below(moment.picture, moment.facts), f'The model: "{reasoning}"')
-        missing = max(HEIGHT - len(picture), 0)
-        whole = np.pad(picture, ((0, missing), (0, 0), (0, 0)))[:HEIGHT]
+        whole = np.full((HEIGHT, SIZE[0], 3), TEXT_BACK, np.uint8)
+        whole[: len(picture)] = picture[:HEIGHT]
         self._writer.write(cv2.cvtColor(whole, cv2.COLOR_RGB2BGR))
 
 

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tiny_checkpoint import write_tiny_checkpoint
 
 from alpamayo_ros.tools.synthetic_drive import main as synthetic_drive
 
@@ -30,12 +29,11 @@ WITH_PYTHON = [name for name, page in PAGES.items() if python_of(page)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository as the pages suppose it: with a drive, and the demo's checkpoint."""
+    """The repository as the pages suppose it: with a drive."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "config").symlink_to(ROOT / "config")
     drive = folder / "out" / "drive"
-    assert synthetic_drive(["--duration", "4", "--size", "64", "36", "--out", str(drive)]) == 0
-    write_tiny_checkpoint(folder / "out" / "demo" / "tiny_checkpoint")
+    assert synthetic_drive(["--duration", "4", "--size", "160", "96", "--out", str(drive)]) == 0
     return folder
 
 

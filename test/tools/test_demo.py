@@ -19,7 +19,7 @@ def test_the_small_model_is_evaluated_on_a_drive_of_its_world(
     monkeypatch.setattr(demo, "STRIDE", 0.5)
     report = demo.evaluate_synthetic(tmp_path)
     assert (report / "report.html").is_file()
-    assert "ticks gave a path" in demo.scores(report)
+    assert "m off over 6.4 s, the best baseline" in demo.scores(report)
     assert "synthetic_drive" in capfd.readouterr().out
     assert demo.evaluate_synthetic(tmp_path) == report  # whose bag is there already
     assert "synthetic_drive" not in capfd.readouterr().out

@@ -57,10 +57,10 @@ def written(engine: TransformersEngine, options: SamplingOptions) -> list[tuple[
     """What independent samples drew from, and what, step by step, as the engine writes them."""
     model = engine._model
     observation = drive((1,))
-    features = engine._encode(observation, StageClock(model.device))
+    features, _ = engine._encode(observation, StageClock(model.device))
     prompt = engine._prompts.driving(observation, [len(each.embeddings) for each in features])
     batch = batch_prompts([prompt], [features], model.vocabulary.pad, model.device)
-    cache = engine._cache(len(prompt))
+    cache = model.new_cache(len(prompt))
     logits = model.backbone.read(batch, cache).expand(SAMPLES, -1, -1).clone()
     branch = cache.branch([0] * SAMPLES, len(prompt), len(prompt) + STEPS + 2)
     rows = batch.take([0] * SAMPLES)

@@ -27,7 +27,7 @@ CALLS = {  # what unpickles, executes, or goes through a shell
 FORBIDDEN_WORDS = {"allow_pickle": True, "shell": True, "trust_remote_code": True}
 # import_module with a name that is no literal: where it comes from
 IMPORTS = {
-    "evaluation/damaged_bag.py": "a list in that file",
+    "evaluation/zstd.py": "a list in that file",
     "tools/play_bag.py": "the bag's topic types, after it is certain that the package is one of messages",
 }
 

@@ -28,6 +28,8 @@ from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
 from alpamayo_ros.tools.drive_node import DriveNode
 from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
 
+pytestmark = pytest.mark.small_model
+
 START_NS = 1_000_000_000_000_000_000
 STEP_NS = 100_000_000
 PARAMETERS = {

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,11 +25,13 @@ from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.figures import distribution, report
+from alpamayo_ros.tools.live_paths import child_process
 
 CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
 CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
 SETTLE = 5.0  # s of load before anything is counted
 NULL_START, ENGINE_START = 60.0, 420.0  # s that a node may take until it is active
+SHUTDOWN_TIMEOUT = 20.0  # s; a model of full size takes its time
 NODE = "/alpamayo"
 STAYS_UNCONFIGURED = "the node is unconfigured and does nothing"  # in its log
 
@@ -224,18 +225,8 @@ def peak_resident(pid: int) -> int:
 @contextlib.contextmanager
 def running(command: Sequence[str], log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A child process that is gone when the block is left; its output goes to a file, if any."""
-    with open(log or os.devnull, "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    try:
+    with open(log or os.devnull, "wb") as output, child_process(list(command), output, SHUTDOWN_TIMEOUT) as process:
         yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def is_active(observed: Observed, node: subprocess.Popen[bytes], log: Path) -> bool:

@@ -212,8 +212,10 @@ def _until_last_frame(bag: Path) -> float:
 
 
 @contextlib.contextmanager
-def child_process(command: list[str], output: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A child that is gone when the block is left."""
+def child_process(
+    command: list[str], output: object, shutdown_timeout: float = SHUTDOWN_TIMEOUT
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that is gone when the block is left: interrupted, and killed after `shutdown_timeout` s."""
     process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # type: ignore[call-overload]
     try:
         yield process
@@ -221,7 +223,7 @@ def child_process(command: list[str], output: object) -> Iterator[subprocess.Pop
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         try:
-            process.wait(SHUTDOWN_TIMEOUT)
+            process.wait(shutdown_timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -11,7 +11,6 @@ from typing import Any
 
 import cv2
 import pytest
-import yaml
 from drives import Message, circle, record, straight, write_bag
 
 from alpamayo_ros.evaluation.bag import BagReader
@@ -21,16 +20,6 @@ from alpamayo_ros.tools.evaluate_bag import main
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 KITTI = DATA / "kitti06_stereo"
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Path:
-    """One camera and the null engine."""
-    file = tmp_path / "rig.yaml"
-    cameras = {"front_wide": {"topic": "/camera/front_wide/image/compressed"}}
-    parameters = {"cameras": cameras, "odometry": {"topic": "/odometry"}, "engine": {"kind": "null"}}
-    file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-    return file
 
 
 @pytest.fixture(scope="module")

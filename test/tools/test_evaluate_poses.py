@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from drives import JPEG, SECOND, START_NS, circle, rotation
 
 from alpamayo_ros.evaluation.bag import BagWriter
@@ -23,15 +22,6 @@ class WithoutOdometry:
     def write(self, topic: str, content: Any, stamp_ns: int) -> None:
         if topic != "/odometry":
             self._bag.write(topic, content, stamp_ns)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Path:
-    file = tmp_path / "rig.yaml"
-    cameras = {"front_wide": {"topic": "/camera/front_wide/image/compressed"}}
-    parameters = {"cameras": cameras, "odometry": {"topic": "/odometry"}, "engine": {"kind": "null"}}
-    file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-    return file
 
 
 def drive(path: Path, *, odometry: bool) -> Path:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.model.pointwise import norm
+from alpamayo_ros.model.pointwise import gated, norm, norm_and_rotate
 
 
 class Pieces(Protocol):
@@ -58,7 +57,7 @@ class PlainPieces:
     def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
         gate, up = functional.linear(norm(hidden, normed, eps), weight).chunk(2, -1)
-        return functional.silu(gate) * up
+        return gated(gate, up)
 
     def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """See Pieces."""
@@ -77,12 +76,12 @@ class PlainPieces:
         kv_heads, dim = cache.keys.shape[2:]
         states = states.unflatten(-1, (-1, dim))
         query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
-        cache.keys.flatten(0, 1).index_copy_(0, slots, _rotate(norm(key, head_norms[1], eps), *rotary))
+        cache.keys.flatten(0, 1).index_copy_(0, slots, _turned(key, head_norms[1], eps, rotary))
         cache.values.flatten(0, 1).index_copy_(0, slots, value)
-        return _rotate(norm(query, head_norms[0], eps), *rotary)
+        return _turned(query, head_norms[0], eps, rotary)
 
 
-def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """A head's halves turn as pairs: [T, heads, dim]."""
-    first, second = states.chunk(2, -1)
-    return states * cosines[:, None] + torch.cat((-second, first), -1) * sines[:, None]
+def _turned(states: Tensor, weight: Tensor, eps: float, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Norm and rotary embedding of [T, heads, dim], by the expert's formula for one batch of one sample."""
+    cosines, sines = rotary
+    return norm_and_rotate(states[None, None], weight, eps, cosines[None], sines[None])[0, 0]

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from same_answers import ROUNDING, assert_same
 from tiny_checkpoint import drive, picture
 
-from alpamayo_ros.core.types import EngineError, Prediction, SamplingOptions
+from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
@@ -18,18 +19,9 @@ from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.images import preprocess
 
 SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
-ROUNDING = 2e-3  # m, over ten Euler steps that enlarge it
 KV_TOLERANCE = 1e-4
 VELOCITY_TOLERANCE = 1e-3
 ROUTE = "Turn left in 30m"
-
-
-def assert_same(left: Prediction, right: Prediction, tolerance: float = ROUNDING) -> None:
-    assert left.reasoning_token_ids == right.reasoning_token_ids
-    assert left.reasoning == right.reasoning
-    assert left.finish_reasons == right.finish_reasons
-    for name in ("xyz", "rotation", "actions", "speed"):
-        np.testing.assert_allclose(getattr(left, name), getattr(right, name), atol=tolerance, err_msg=name)
 
 
 def test_it_says_what_it_is(native: NativeEngine, reference: TransformersEngine) -> None:

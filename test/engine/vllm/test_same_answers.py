@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from inside_vllm import gather, jobs, layers, scripted, worker
+from same_answers import ROUNDING, assert_same
 from tiny_checkpoint import drive
 
-from alpamayo_ros.core.types import EngineError, Prediction, SamplingOptions
+from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.flow.shape import FlowShape
 from alpamayo_ros.engine.stage_clock import StageClock
@@ -21,18 +22,9 @@ from alpamayo_ros.engine.vllm.jobs import FlowJob
 pytestmark = pytest.mark.vllm
 
 SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
-ROUNDING = 2e-3  # m, over ten Euler steps that enlarge it
 KV_TOLERANCE = 1e-4
 VELOCITY_TOLERANCE = 1e-3
 ROUTE = "Turn left in 30m"
-
-
-def assert_same(left: Prediction, right: Prediction, tolerance: float = ROUNDING) -> None:
-    assert left.reasoning_token_ids == right.reasoning_token_ids
-    assert left.reasoning == right.reasoning
-    assert left.finish_reasons == right.finish_reasons
-    for name in ("xyz", "rotation", "actions", "speed"):
-        np.testing.assert_allclose(getattr(left, name), getattr(right, name), atol=tolerance, err_msg=name)
 
 
 def test_it_is_an_engine_and_says_what_it_is(engine: VllmEngine, reference: TransformersEngine) -> None:

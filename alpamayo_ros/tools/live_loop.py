@@ -13,7 +13,7 @@ import numpy as np
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.drive_bag import BASE_LINK
 from alpamayo_ros.sim.closed_loop import LEAD_IN_S, Progress
-from alpamayo_ros.sim.drive_messages import SECOND, DriveMessages
+from alpamayo_ros.sim.drive_messages import SECOND, STEP_NS, DriveMessages
 from alpamayo_ros.sim.follower import FollowedPath, Follower
 from alpamayo_ros.sim.imperfections import Imperfections
 from alpamayo_ros.sim.journey import STEP_S, Journey
@@ -82,9 +82,10 @@ class LiveLoop:
         self._node, self._options, self._start_ns = node, options, start_ns
         self._journey, self._follower, self._recorder = journey, Follower(options.latency_s), TraceRecorder()
         self._begin_s = journey.time_s
+        self._first_tick_ns = start_ns + round((journey.time_s + LEAD_IN_S) / STEP_S) * STEP_NS
         if options.clock:
             needs_node = options.closed_loop or options.lock_step
-            begin_ns = start_ns + round(journey.time_s * SECOND)
+            begin_ns = start_ns + round(journey.time_s / STEP_S) * STEP_NS
             node.set_clock(begin_ns, JUMP_TIMEOUT_S if needs_node else SETTLE_S)
         node.take_answers()  # of an earlier drive
         node.take_skips()
@@ -137,9 +138,8 @@ class LiveLoop:
         return self._messages.is_image_due and self._driven_s > LEAD_IN_S - STEP_S / 2
 
     def _hear(self) -> None:
-        answers, skips = self._node.take_answers(), self._node.take_skips()
-        if self._driven_s > LEAD_IN_S:
-            self._skips += skips
+        answers = self._node.take_answers()
+        self._skips += self._node.take_skips(self._first_tick_ns)
         for answer in answers:
             if answer.t0_ns in self._states:
                 self._follower.take(self._followed(answer))

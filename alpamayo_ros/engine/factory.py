@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import expanduser
 from typing import Any
 
 from alpamayo_ros.core.settings import Settings
@@ -47,9 +48,9 @@ def create_engine(
 
     Args:
         kind: "transformers", "native", "vllm" or "null".
-        checkpoint: folder or Hugging Face name; not looked at for "null".
+        checkpoint: folder, with ~ for the home folder, or Hugging Face name; not looked at for "null".
         process: "in_process"; "subprocess": in a process of its own; "auto": in its own for vllm or with `python`.
-        python: interpreter of that process; "": the one that runs this.
+        python: interpreter of that process, with ~ as well; "": the one that runs this.
         hang_timeout: s that a tick may take there before the process is ended and started anew; 0: for ever.
         options: fields of LoadOptions.
 
@@ -59,6 +60,7 @@ def create_engine(
     """
     if kind not in KINDS:
         raise EngineError(f"engine.kind is {kind!r}; it has to be one of {', '.join(KINDS)}")
+    checkpoint, python = expanduser(checkpoint), expanduser(python)  # no shell has, where they stand in a file
     ranks = options.get("tensor_parallel_size", 1)
     if kind != "vllm" and ranks != 1:
         raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")

@@ -289,7 +289,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_heartbeat(self) -> None:
         self._clock_watch.check()
         if self._configured is not None:
-            self._configured.drive.heartbeat(self._clock_watch.stopped_for)
+            self._configured.drive.heartbeat(self.now_ns(), self._clock_watch.stopped_for)
         self._reporter.look_at_topics(self._configured)
         report = self._report()
         self._status.publish(status_message(report))

@@ -26,7 +26,9 @@ from alpamayo_ros.tools.drive_node import Answer, DriveNode
 ANSWER_TIMEOUT_S = 20.0  # real time that a tick's answer is waited for in lock step
 SILENCE_S = 10.0  # simulated: without any trajectory for so long, nothing will come
 Watch = Callable[[Journey, Answer], None]  # the journey as it is when the answer is heard
-SETTLE_S = 0.3  # real time for a jump of the clock to arrive before what follows it
+JUMP_TIMEOUT_S = 5.0  # real time that a node may take to notice a jump of the clock: its status comes once a second
+SETTLE_S = 0.3  # the same where no node needs to be there
+DELIVERY_NS = 1_000_000  # from a stamp until its messages are there: a status without a tick has no tick's stamp
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class LiveLoop:
         self._node, self._options, self._start_ns = node, options, start_ns
         self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
         if options.clock:
-            node.publish_clock(start_ns)
-            node.spin(SETTLE_S)
+            needs_node = options.closed_loop or options.lock_step
+            node.set_clock(start_ns, JUMP_TIMEOUT_S if needs_node else SETTLE_S)
         node.take_answers()  # of an earlier drive
         node.take_skips()
         self._messages = DriveMessages(
@@ -113,8 +115,8 @@ class LiveLoop:
             if not options.lock_step:
                 self._node.spin(begun + journey.time_s / options.speed - time.monotonic())
             elif is_tick:
-                self._node.wait_for(self._messages.now_ns, ANSWER_TIMEOUT_S)
-            self._hear(is_tick)
+                self._unanswered += not self._node.wait_for(self._messages.now_ns, ANSWER_TIMEOUT_S)
+            self._hear()
             self._move()
         self._recorder.add(journey)
         end_ns = self._messages.now_ns
@@ -123,14 +125,13 @@ class LiveLoop:
     def _send(self) -> bool:
         """This moment's messages; whether the node can answer them."""
         if self._options.clock:
-            self._node.publish_clock(self._messages.now_ns)
+            self._node.publish_clock(self._messages.now_ns + DELIVERY_NS)
         self._messages.write()
         self._states[self._messages.now_ns] = self._journey.vehicle
         return self._messages.is_image_due and self._journey.time_s > LEAD_IN_S - STEP_S / 2
 
-    def _hear(self, is_tick: bool) -> None:
+    def _hear(self) -> None:
         answers, skips = self._node.take_answers(), self._node.take_skips()
-        self._unanswered += is_tick and self._options.lock_step and not answers and not skips
         if self._journey.time_s > LEAD_IN_S:
             self._skips += skips
         for answer in answers:

@@ -88,7 +88,9 @@ class Worker:
         self._deliver = deliver
         self._max_input_age = max_input_age
         self._now_ns = now_ns
-        self._wake = threading.Condition()
+        lock = threading.Lock()
+        self._wake = threading.Condition(lock)  # the engine's thread
+        self._wake_preparing = threading.Condition(lock)  # the other one, if there is one: not at every tick
         self._job: _Job | None = None
         self._questions: deque[_Question] = deque()
         self._alongside = engine.prepares_alongside
@@ -119,7 +121,7 @@ class Worker:
             replaced, self._job = self._job, _Job(observation, options, since)
             by_question = replaced is not None and isinstance(self._present, _Question)
             self._lost_to_questions += by_question
-            self._wake.notify_all()
+            self._wake.notify()
         if replaced is not None:
             numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
             if by_question:
@@ -132,14 +134,14 @@ class Worker:
         if fresh:
             with self._wake:
                 self._frames.update(fresh)
-                self._wake.notify_all()
+                (self._wake_preparing if self._alongside else self._wake).notify()
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
         """Ask about a scene, between two ticks."""
         asked = _Question(observation, question, options, Future())
         with self._wake:
             self._questions.append(asked)
-            self._wake.notify_all()
+            self._wake.notify()
         return asked.answer
 
     def start_epoch(self, epoch: int) -> None:
@@ -192,7 +194,8 @@ class Worker:
             self._frames.clear()
             questions = list(self._questions)
             self._questions.clear()
-            self._wake.notify_all()
+            self._wake.notify()
+            self._wake_preparing.notify()
         for question in questions:
             question.answer.cancel()
         until = time.monotonic() + timeout
@@ -231,8 +234,8 @@ class Worker:
 
     def _run_preparing(self) -> None:
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._frames)
+            with self._wake_preparing:
+                self._wake_preparing.wait_for(lambda: self._stopping or self._frames)
                 if self._stopping:
                     return
                 frames = list(self._frames.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ class GpuJpegs:
             from torchvision.io import ImageReadMode, decode_jpeg
 
             gpu_jpegs = cls(lambda files: list(decode_jpeg(files, mode=ImageReadMode.RGB, device=device)))
-            gpu_jpegs._decode_files([_bytes_of(_tiny_jpeg())])
+            gpu_jpegs._decode_files([_bytes_of(_plain_jpeg())] * 4)  # which takes its memory
         except (ImportError, RuntimeError) as error:
             raise EngineError(
                 f"engine.jpeg_decoder is 'nvjpeg', but torchvision can't decode on {device} ({error}); install the "
@@ -99,7 +100,5 @@ def _rows(picture: Tensor) -> Tensor:
     return picture.permute(1, 2, 0)
 
 
-def _tiny_jpeg() -> bytes:
-    import cv2
-
-    return bytes(cv2.imencode(".jpg", np.full((16, 16, 3), 128, np.uint8))[1])
+def _plain_jpeg() -> bytes:
+    return bytes(cv2.imencode(".jpg", np.full((1080, 1920, 3), 128, np.uint8))[1])

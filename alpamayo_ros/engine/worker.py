@@ -35,7 +35,8 @@ class Outcome:
     observation: Observation
     prediction: Prediction | None
     skip: Skip | None
-    assemble_ms: float = 0.0  # from the arrival of the message that completed it to the engine's start
+    wait_ms: float = 0.0  # from the arrival of the message that completed it until the engine was free; 0 if it was
+    assemble_ms: float = 0.0  # from then to the engine's start
     engine_ms: float = 0.0  # inside the engine
     done: float = 0.0  # monotonic s, when the engine had answered
     bad_image: BadImageError | None = None  # a frame could not be decoded
@@ -98,6 +99,7 @@ class Worker:
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
         self._busy_since: float | None = None
+        self._free_since = time.monotonic()  # monotonic s; of the engine's thread alone
         self._present: _Job | _Question | None = None
         self._lost_to_questions = 0
         self._stopping = False
@@ -205,6 +207,7 @@ class Worker:
 
     def _run(self) -> None:
         while True:
+            self._free_since = time.monotonic()
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._may_prepare)
                 if self._stopping:
@@ -270,7 +273,16 @@ class Worker:
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started
-        outcome = Outcome(job.observation, prediction, None, (started - job.arrived) * 1e3, engine_s * 1e3, done)
+        ready = max(job.arrived, self._free_since)
+        outcome = Outcome(
+            job.observation,
+            prediction,
+            skip=None,
+            wait_ms=(ready - job.arrived) * 1e3,
+            assemble_ms=(started - ready) * 1e3,
+            engine_ms=engine_s * 1e3,
+            done=done,
+        )
         skip = self._refusal(job.observation, prediction, engine_s)
         return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
 

@@ -46,6 +46,7 @@ RIG = {
     }
 }
 OWN_STAGES = ("assemble", "publish")
+WAIT = "wait"
 
 
 @dataclass
@@ -152,8 +153,10 @@ def bench_node(
     report("node: engine result to message out", "ms", **distribution(observed.stages["publish"]))
     overhead = [a + b for a, b in zip(*(observed.stages[name] for name in OWN_STAGES), strict=True)]
     report("node: overhead per tick", "ms", **distribution(overhead))
+    if WAIT in observed.stages:
+        report("node: waited for the engine's last tick", "ms", **distribution(observed.stages[WAIT]))
     for name, values in observed.stages.items():
-        if name not in OWN_STAGES:
+        if name not in (*OWN_STAGES, WAIT):
             report(f"engine: {name}", "ms", **distribution(values))
     report("node: age at publication", "ms", **distribution(observed.ages))
     report("node: rate", "Hz", value=observed.ticks / passed)

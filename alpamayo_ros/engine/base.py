@@ -22,6 +22,7 @@ class LoadOptions:
     max_cameras: int = 7  # at most; sizes what is kept of frames
     bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
     kv_cache_memory: float = 0.0  # GiB of the KV cache of native and vllm, on each device; 0: what they find enough
+    jpeg_decoder: str = "opencv"  # "opencv", or "nvjpeg" on the GPU; native and transformers alone
     tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
 
 

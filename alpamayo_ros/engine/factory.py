@@ -31,6 +31,7 @@ def engine_by_settings(settings: Settings) -> Engine:
         base_model=engine.base_model or None,
         max_cameras=len(settings.cameras),
         kv_cache_memory=engine.kv_cache_memory,
+        jpeg_decoder=engine.jpeg_decoder,
         tensor_parallel_size=engine.tensor_parallel_size,
     )
 
@@ -64,6 +65,8 @@ def create_engine(
     ranks = options.get("tensor_parallel_size", 1)
     if kind != "vllm" and ranks != 1:
         raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")
+    if kind == "vllm" and options.get("jpeg_decoder", "opencv") != "opencv":
+        raise EngineError("engine.jpeg_decoder is 'nvjpeg'; engine.kind vllm has opencv alone")
     if needs_process(kind, process, python):
         from alpamayo_ros.engine.process.client import ProcessEngine
 

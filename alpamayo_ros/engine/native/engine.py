@@ -11,6 +11,7 @@ import torch
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.model import NativeModel
@@ -26,9 +27,11 @@ class NativeEngine(StepwiseEngine):
 
     most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
 
-    def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
+    def __init__(
+        self, model: NativeModel, name: str, max_samples: int, max_cameras: int, jpegs: GpuJpegs | None = None
+    ) -> None:
         draw, resize = DeviceDraw(model.device), _resize_for(model.device)
-        super().__init__("native", model, name, max_samples, max_cameras, draw, resize)
+        super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self._native = model
 
     @classmethod
@@ -53,7 +56,8 @@ class NativeEngine(StepwiseEngine):
                 f"{checkpoint} fits into the memory of {model.device}, but its KV cache doesn't: {error}; lower "
                 "engine.kv_cache_memory or the number of cameras"
             ) from error
-        return cls(native, checkpoint, wanted.max_samples, wanted.max_cameras)
+        jpegs = jpegs_by_options(wanted, model.device)
+        return cls(native, checkpoint, wanted.max_samples, wanted.max_cameras, jpegs)
 
     def warm_up(self) -> None:
         """Compile and capture, run a tick of the largest prompt in every way, and spare the garbage collector the rest.

@@ -9,7 +9,8 @@ graph serves every length. Accumulated in float32, returned in the query's dtype
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -39,6 +40,7 @@ def attend_causal(
     values: Tensor,
     block_table: Tensor,
     lengths: Tensor,
+    shared: Tensor | None = None,
     tiles: Tiles | None = None,
 ) -> Tensor:
     """New tokens that stand in the cache already: each reads what is before it, and itself.
@@ -48,15 +50,22 @@ def attend_causal(
         keys, values: [blocks, block_size, kv_heads, dim], one layer of the cache with any strides.
         block_table: [R, most blocks] int32.
         lengths: [R] int32, tokens before the M new ones.
+        shared: [1] int32, how many tokens before the new ones all rows have in the same blocks, or None: none. They are
+            read once for all rows.
         tiles: How to cut the work; chosen by shape where it isn't given.
 
     Returns:
         [R, M, heads, dim].
     """
     rows, tokens, heads, _ = query.shape
-    tiles = tiles or choose_tiles(rows, tokens, heads, keys, block_table)
     flat = query.flatten(0, 1)
-    return _attend(flat, None, None, keys, values, block_table, lengths, tokens, 1, tiles).view(query.shape)
+    cache = _Cache(keys, values, block_table, lengths)
+    own = _Pass(tokens, 1, tiles or choose_tiles(rows, tokens, heads, keys, block_table), causal=True)
+    if shared is None:
+        return _attend(flat, cache, [own]).view(query.shape)
+    first = _Pass(rows * tokens, 1, choose_tiles(1, rows * tokens, heads, keys, block_table), shared=ONLY_SHARED)
+    rest = replace(own, tiles=replace(own.tiles, splits=1), shared=ONLY_REST)
+    return _attend(flat, cache, [first, rest], shared).view(query.shape)
 
 
 def attend_with_own(
@@ -83,8 +92,9 @@ def attend_with_own(
     """
     rows, samples, tokens, heads, _ = query.shape
     tiles = tiles or choose_tiles(rows * samples, tokens, heads, keys, block_table)
-    flat = (query.flatten(0, 2), own_keys.flatten(0, 2), own_values.flatten(0, 2))
-    return _attend(*flat, keys, values, block_table, lengths, tokens, samples, tiles).view(query.shape)
+    own = (own_keys.flatten(0, 2), own_values.flatten(0, 2))
+    cache = _Cache(keys, values, block_table, lengths)
+    return _attend(query.flatten(0, 2), cache, [_Pass(tokens, samples, tiles, own=own)]).view(query.shape)
 
 
 def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_table: Tensor) -> Tiles:
@@ -103,66 +113,45 @@ def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_ta
     return Tiles(queries, tile_keys, splits, warps=8 if queries == 128 else 4, stages=3)
 
 
-def _attend(
-    query: Tensor,
-    own_keys: Tensor | None,
-    own_values: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    tokens: int,
-    samples: int,
-    tiles: Tiles,
-) -> Tensor:
-    """Over query [T, heads, dim] of sequences of `tokens` each, `samples` of which share a row of the block table."""
+@dataclass(frozen=True, eq=False)
+class _Cache:
+    """A layer of it, and where the sequences lie."""
+
+    keys: Tensor
+    values: Tensor
+    block_table: Tensor
+    lengths: Tensor
+
+
+NOT_SHARED, ONLY_SHARED, ONLY_REST = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """One launch over all queries: what they are to each other, and what they read."""
+
+    tokens: int  # of a sequence
+    samples: int  # sequences that share a row of the block table
+    tiles: Tiles
+    own: tuple[Tensor, Tensor] | None = None  # keys and values of each sequence that stand outside of the cache
+    causal: bool = False  # the last `tokens` of the cache are new
+    shared: int = NOT_SHARED
+
+
+def _attend(query: Tensor, cache: _Cache, passes: Sequence[_Pass], shared: Tensor | None = None) -> Tensor:
+    """Over query [T, heads, dim]: every pass writes its parts; where there are several, a last kernel combines them."""
     total, heads, dim = query.shape
-    kv_heads = keys.shape[2]
-    blocks = triton.cdiv(tokens * heads // kv_heads, tiles.queries)
     mixed = query.new_empty(total, heads, dim)
+    parts = sum(each.tiles.splits for each in passes)
     partial, weight = mixed, mixed
-    if tiles.splits > 1:
-        partial = query.new_empty(total, heads, tiles.splits, dim, dtype=torch.float32)
-        weight = query.new_empty(total, heads, tiles.splits, dtype=torch.float32)
-    own_k, own_v = (query, query) if own_keys is None or own_values is None else (own_keys, own_values)
-    options = launch_options(query.device)
-    split_kernel[(total // tokens * blocks, kv_heads, tiles.splits)](
-        query,
-        own_k,
-        own_v,
-        keys,
-        values,
-        block_table,
-        lengths,
-        partial,
-        weight,
-        LOG2_E / math.sqrt(dim),
-        tokens,
-        query.stride(0),
-        query.stride(1),
-        own_k.stride(0),
-        own_k.stride(1),
-        own_v.stride(0),
-        own_v.stride(1),
-        *keys.stride(),
-        *values.stride(),
-        block_table.stride(0),
-        GROUP=heads // kv_heads,
-        HEADS=heads,
-        DIM=dim,
-        SIZE=keys.shape[1],
-        BLOCKS=blocks,
-        SAMPLES=samples,
-        OWN=0 if own_keys is None else tokens,
-        QUERIES=tiles.queries,
-        KEYS=tiles.keys,
-        SPLITS=tiles.splits,
-        PRECISION=precision(query.dtype),
-        num_warps=tiles.warps,
-        num_stages=tiles.stages,
-        **options,
-    )
-    if tiles.splits > 1:
+    if parts > 1:
+        partial = query.new_empty(total, heads, parts, dim, dtype=torch.float32)
+        weight = query.new_empty(total, heads, parts, dtype=torch.float32)
+    first = 0
+    for each in passes:
+        _launch(query, cache, each, shared, partial, weight, first, parts)
+        first += each.tiles.splits
+    if parts > 1:
         rows = 4
         combine_kernel[(triton.cdiv(total * heads, rows),)](
             partial,
@@ -170,10 +159,67 @@ def _attend(
             mixed,
             total * heads,
             DIM=dim,
-            SPLITS=tiles.splits,
-            PADDED=triton.next_power_of_2(tiles.splits),
+            SPLITS=parts,
+            PADDED=triton.next_power_of_2(parts),
             ROWS=rows,
             num_warps=4,
-            **options,
+            **launch_options(query.device),
         )
     return mixed
+
+
+def _launch(
+    query: Tensor,
+    cache: _Cache,
+    do: _Pass,
+    shared: Tensor | None,
+    partial: Tensor,
+    weight: Tensor,
+    first: int,
+    parts: int,
+) -> None:
+    total, heads, dim = query.shape
+    kv_heads, tiles = cache.keys.shape[2], do.tiles
+    blocks = triton.cdiv(do.tokens * heads // kv_heads, tiles.queries)
+    own_k, own_v = do.own or (query, query)
+    split_kernel[(total // do.tokens * blocks, kv_heads, tiles.splits)](
+        query,
+        own_k,
+        own_v,
+        cache.keys,
+        cache.values,
+        cache.block_table,
+        cache.lengths,
+        cache.lengths if shared is None else shared,
+        partial,
+        weight,
+        LOG2_E / math.sqrt(dim),
+        do.tokens,
+        query.stride(0),
+        query.stride(1),
+        own_k.stride(0),
+        own_k.stride(1),
+        own_v.stride(0),
+        own_v.stride(1),
+        *cache.keys.stride(),
+        *cache.values.stride(),
+        cache.block_table.stride(0),
+        GROUP=heads // kv_heads,
+        HEADS=heads,
+        DIM=dim,
+        SIZE=cache.keys.shape[1],
+        BLOCKS=blocks,
+        SAMPLES=do.samples,
+        OWN=0 if do.own is None else do.tokens,
+        CAUSAL=do.causal,
+        SHARED=do.shared,
+        QUERIES=tiles.queries,
+        KEYS=tiles.keys,
+        SPLITS=tiles.splits,
+        FIRST=first,
+        PARTS=parts,
+        PRECISION=precision(query.dtype),
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+        **launch_options(query.device),
+    )

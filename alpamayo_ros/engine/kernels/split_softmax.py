@@ -17,8 +17,9 @@ def split_kernel(
     values,
     block_table,
     lengths,
-    partial,  # [T, heads, SPLITS, DIM] float32; with one split the result itself
-    weight,  # [T, heads, SPLITS] float32: log-sum-exp in base 2
+    shared,  # [1]: tokens that all sequences have in common
+    partial,  # [T, heads, PARTS, DIM] float32; with one part the result itself
+    weight,  # [T, heads, PARTS] float32: log-sum-exp in base 2
     scale,  # of the scores, and to base 2
     tokens,  # of a sequence
     query_token,  # strides, in elements
@@ -42,10 +43,14 @@ def split_kernel(
     SIZE: tl.constexpr,  # tokens in a block of the cache
     BLOCKS: tl.constexpr,  # programs over the queries of a sequence and KV head
     SAMPLES: tl.constexpr,  # sequences that share a row of the block table
-    OWN: tl.constexpr,  # tokens of a sequence that stand outside of the cache, or 0: the last `tokens` in it are new
+    OWN: tl.constexpr,  # tokens of a sequence that stand outside of the cache
+    CAUSAL: tl.constexpr,  # the last `tokens` in the cache are new: each sees those before it
+    SHARED: tl.constexpr,  # 0: nothing is in common; 1: only what is in common is read; 2: only the rest
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
+    FIRST: tl.constexpr,  # of the parts that this launch writes
+    PARTS: tl.constexpr,  # of all launches
     PRECISION: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
@@ -65,17 +70,26 @@ def split_kernel(
     wait_for_inputs(DEPENDENT)
 
     before = tl.load(lengths + row)
+    begin = 0
+    length = before
+    if CAUSAL:
+        length = before + tokens
+    if SHARED == 1:
+        length = tl.load(shared)
+    if SHARED == 2:
+        begin = tl.load(shared)
     at = (sequence * tokens + token).to(tl.int64)
     asked = tl.load(
         query + (at * query_token + head * query_head)[:, None] + dims[None, :], mask=exists[:, None], other=0.0
     )
-    first, end = _part(before, tokens, split, OWN, KEYS, SPLITS)
+    first, end = _part(begin, length, split, KEYS, SPLITS)
     best = tl.full([QUERIES], -1e30, tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, DIM], tl.float32)
-    whole = end // KEYS * KEYS
-    if OWN == 0:  # what every query sees needs no mask
-        whole = tl.minimum(end, before) // KEYS * KEYS
+    seen_by_all = end
+    if CAUSAL:  # what every query sees needs no mask
+        seen_by_all = tl.minimum(end, before)
+    whole = first + tl.maximum(seen_by_all - first, 0) // KEYS * KEYS
     for start in range(first, whole, KEYS):
         column = start + tl.arange(0, KEYS)
         block = tl.load(table + column // SIZE).to(tl.int64)
@@ -95,7 +109,7 @@ def split_kernel(
         key = tl.load(key_base + key_at[:, None] + dims[None, :] * key_dim, mask=inside[:, None], other=0.0)
         value = tl.load(value_base + value_at[:, None] + dims[None, :] * value_dim, mask=inside[:, None], other=0.0)
         seen = inside[None, :]
-        if OWN == 0:
+        if CAUSAL:
             seen = seen & (column[None, :] <= before + token[:, None])
         best, total, mixed = _take_some(asked, key, value, seen, best, total, mixed, scale, PRECISION)
     if OWN > 0:  # noqa: SIM102 - decided when it is compiled
@@ -110,20 +124,17 @@ def split_kernel(
     any_key = total > 0  # not in a part that lies behind a short sequence, or behind a query
     total = tl.where(any_key, total, 1.0)
     mixed = mixed / total[:, None]
-    to = (at * HEADS + head) * SPLITS + split
+    to = (at * HEADS + head) * PARTS + FIRST + split
     tl.store(partial + to[:, None] * DIM + dims[None, :], mixed.to(partial.dtype.element_ty), mask=exists[:, None])
-    if SPLITS > 1:
+    if PARTS > 1:
         tl.store(weight + to, tl.where(any_key, best + tl.log2(total), -1e30), mask=exists)
 
 
 @triton.jit
-def _part(before, tokens, split, OWN: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr):
+def _part(begin, length, split, KEYS: tl.constexpr, SPLITS: tl.constexpr):
     """The columns of the cache that a program reads: the first, and the one behind the last."""
-    length = before
-    if OWN == 0:
-        length = before + tokens
-    steps = tl.cdiv(length, KEYS)
-    return split * steps // SPLITS * KEYS, tl.minimum((split + 1) * steps // SPLITS * KEYS, length)
+    steps = tl.cdiv(length - begin, KEYS)
+    return begin + split * steps // SPLITS * KEYS, tl.minimum(begin + (split + 1) * steps // SPLITS * KEYS, length)
 
 
 @triton.jit

@@ -153,7 +153,7 @@ class NativeBackbone:
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
             by_row = query.unflatten(0, (rows, count))
-            return self._attend(by_row, layer.keys, layer.values, table, before).flatten(0, 1)
+            return self._attend(by_row, layer.keys, layer.values, table, before, None).flatten(0, 1)
 
         rotary = self._text.rotary((cache.length + index + delta).flatten())
         hidden = self._text.embed(token_ids.flatten())

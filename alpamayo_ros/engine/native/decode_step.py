@@ -60,6 +60,7 @@ class DecodeStep:
         self._settings = torch.zeros(2, device=device)  # temperature and top_p
         self._next = torch.tensor([[1], [1], [0], [1]], device=device)  # what a token later the numbers are higher by
         self._table = torch.zeros(rows, max_blocks, dtype=torch.int32, device=device)
+        self._shared = torch.zeros(1, dtype=torch.int32, device=device) if rows > 1 else None  # tokens
         self._filled_from: PagedCache | None = None
         self._replayed = Replayed(self._step)
 
@@ -99,6 +100,8 @@ class DecodeStep:
         if self._filled_from is not cache:
             self._table[:count].copy_(cache.table(self._table.shape[1]), non_blocking=True)
             self._table[count:].zero_()
+            if self._shared is not None:
+                self._shared.fill_(cache.shared())
             self._token_ids.zero_()
             self._numbers.zero_()
             self._filled_from = cache
@@ -117,7 +120,7 @@ class DecodeStep:
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
             by_row = query.unflatten(0, (self.rows, self.tokens))
-            return self._attend(by_row, layer.keys, layer.values, self._table, lengths).flatten(0, 1)
+            return self._attend(by_row, layer.keys, layer.values, self._table, lengths, self._shared).flatten(0, 1)
 
         text, layers = self._text, self._pool.layers
         rotary = text.rotary((position[:, None] + index).flatten())

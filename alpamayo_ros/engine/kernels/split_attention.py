@@ -31,7 +31,7 @@ class Tiles:
     keys: int  # that are loaded at once
     splits: int  # parts of the keys
     warps: int
-    stages: int  # of the loads' pipeline; the block table is one more level of it
+    stages: int  # of the loads' pipeline
 
 
 def attend_causal(
@@ -103,7 +103,7 @@ def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_ta
     wide = keys.shape[3] * keys.element_size() > 256  # float32: more would not fit into the registers
     asked = tokens * heads // kv_heads
     queries = max(16, min(64 if wide else 128, triton.next_power_of_2(asked)))
-    tile_keys = 32 if wide else 128
+    tile_keys = 32 if wide else 64
     programs = sequences * triton.cdiv(asked, queries) * kv_heads
     wanted = multiprocessors(keys.device) // programs
     if queries == 16:  # such a program leaves room for others on its multiprocessor

@@ -90,14 +90,18 @@ def split_kernel(
     if CAUSAL:  # what every query sees needs no mask
         seen_by_all = tl.minimum(end, before)
     whole = first + tl.maximum(seen_by_all - first, 0) // KEYS * KEYS
+    # The blocks of the next keys are looked up a step ahead. As part of the loop's own loads they would be a level more
+    # of its pipeline, and no keys would be on their way while others are computed with.
+    offset = tl.arange(0, KEYS)
+    block = tl.load(table + (first + offset) // SIZE, mask=first + offset < whole, other=0).to(tl.int64)
     for start in range(first, whole, KEYS):
-        column = start + tl.arange(0, KEYS)
-        block = tl.load(table + column // SIZE).to(tl.int64)
-        place = column % SIZE
+        place = (start + offset) % SIZE
         key_at = block * key_block + place * key_place
         value_at = block * value_block + place * value_place
         key = tl.load(key_base + key_at[:, None] + dims[None, :] * key_dim)
         value = tl.load(value_base + value_at[:, None] + dims[None, :] * value_dim)
+        later = start + KEYS + offset
+        block = tl.load(table + later // SIZE, mask=later < whole, other=0).to(tl.int64)
         best, total, mixed = _take(asked, key, value, best, total, mixed, scale, PRECISION)
     for start in range(tl.maximum(first, whole), end, KEYS):
         column = start + tl.arange(0, KEYS)

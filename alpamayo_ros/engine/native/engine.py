@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
@@ -14,9 +16,13 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
+from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
+from alpamayo_ros.engine.native.writing import write_ahead
+from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
+from alpamayo_ros.model.backbone import PromptBatch
 from alpamayo_ros.model.resize import Resize, resize
 
 WARM_UP_SAMPLES = (1, 6)
@@ -78,6 +84,18 @@ class NativeEngine(StepwiseEngine):
         self._frames.clear()
         gc.collect()
         gc.freeze()
+
+    def _write(
+        self,
+        batch: PromptBatch,
+        cache: PagedCache,
+        logits: Tensor,
+        reasoner: Reasoner,
+        drafts: Sequence[int],
+        options: SamplingOptions,
+    ) -> int:
+        """A step ahead."""
+        return write_ahead(self._native.backbone, batch, cache, logits, reasoner, drafts, options)
 
     def close(self) -> None:
         """Free the weights, the cache and all that was kept."""

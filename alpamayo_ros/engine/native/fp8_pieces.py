@@ -11,11 +11,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.kernels.fp8_matvec import gated_linear, linear
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
 from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
+
+MULTIPLE = 16  # of both sizes of a weight
 
 
 class Fp8Pieces:
@@ -25,7 +28,16 @@ class Fp8Pieces:
         self._kernels = KernelPieces()
 
     def stored(self, weight: Tensor) -> Fp8Rows:
-        """In FP8."""
+        """In FP8.
+
+        Raises:
+            ConfigurationError: a size that products in FP8 don't take.
+        """
+        if weight.shape[0] % MULTIPLE or weight.shape[1] % MULTIPLE:
+            raise ConfigurationError(
+                f"engine.quantization is 'fp8', and a layer's matrix has the size {list(weight.shape)}; products in "
+                f"FP8 take multiples of {MULTIPLE}: set it to none"
+            )
         return Fp8Rows.of(weight)
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:

@@ -9,11 +9,14 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.fp8 import LARGEST, Fp8Rows
 from alpamayo_ros.engine.kernels.fp8_matvec import gated_linear, linear
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
 from alpamayo_ros.engine.kernels.launch import INTERPRETED
 from alpamayo_ros.engine.kernels.matvec import MatvecTiles
+from alpamayo_ros.engine.native.fp8_pieces import Fp8Pieces
+from alpamayo_ros.engine.native.simulated_fp8 import SimulatedFp8Pieces
 from alpamayo_ros.model import pointwise
 
 EPS = 1e-6
@@ -89,3 +92,28 @@ def test_a_product_of_one_row_with_fp8_weights(
             near(linear(x, weight, its, EPS, residual, cut), expected + residual.float())
             gate, up = expected.chunk(2, -1)
             near(gated_linear(x, weight, its, EPS, cut), functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 70])
+def test_the_pieces_of_a_layer_are_the_simulated_ones(tokens: int, device: torch.device) -> None:
+    size, inner, dtype = 256, 384, torch.bfloat16 if device.type == "cuda" else torch.float32
+    hidden, normed = (normal(*shape, seed=8, device=device, dtype=dtype) for shape in ((tokens, size), (size,)))
+    gate_up = normal(2 * inner, size, seed=9, device=device, dtype=dtype) / size**0.5
+    down = normal(size, inner, seed=10, device=device, dtype=dtype) / inner**0.5
+    results = []
+    for do in (SimulatedFp8Pieces(), Fp8Pieces()):
+        both = do.product(hidden, normed, EPS, do.stored(gate_up))
+        gated = do.gated_product(hidden, normed, EPS, do.stored(gate_up))
+        added = do.added_product(hidden.clone(), gated, do.stored(down))
+        attended = do.added_product(hidden.clone(), hidden.repeat(1, 2)[:, :inner].contiguous(), do.stored(down))
+        gated = gated.numbers(torch.float32) if isinstance(gated, Fp8Rows) else gated
+        results.append((both, gated, added - hidden, attended - hidden))
+    for simulated, real in zip(*results, strict=True):
+        assert real.shape == simulated.shape
+        off = (real.float() - simulated.float()).norm() / simulated.float().norm()
+        assert off < (0.15 if INTERPRETED else 0.04)  # see assert_rounded
+
+
+def test_sizes_that_products_do_not_take_are_named(device: torch.device) -> None:
+    with pytest.raises(ConfigurationError, match=r"size \[24, 64\]; products in FP8 take multiples of 16"):
+        Fp8Pieces().stored(torch.zeros(24, 64, device=device))

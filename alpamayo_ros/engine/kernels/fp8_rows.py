@@ -13,71 +13,75 @@ import triton.language as tl
 from torch import Tensor
 
 from alpamayo_ros.engine.fp8 import FP8, Fp8Rows
+from alpamayo_ros.engine.fp8_product import Fp8Product
 from alpamayo_ros.engine.kernels.launch import launch_options, wait_for_inputs
 
 
-def norm_and_quantize(hidden: Tensor, weight: Tensor, eps: float) -> Fp8Rows:
-    """The RMSNorm of [rows, size]."""
-    return _quantize(hidden, weight, eps)
+def norm_and_quantize(hidden: Tensor, product: Fp8Product | None, weight: Tensor, eps: float) -> Fp8Rows:
+    """Add a product to the residual stream in place, and round its RMSNorm.
+
+    Args:
+        hidden: [rows, size], overwritten by the sum.
+        product: [rows, size], or None: nothing is added.
+        weight: [size], of the norm.
+        eps: Its epsilon.
+    """
+    return _quantize(hidden, product, weight, eps)
 
 
 def quantize(x: Tensor) -> Fp8Rows:
     """[rows, size] as it is."""
-    return _quantize(x, None, 0.0)
+    return _quantize(x, None, None, 0.0)
 
 
-def gate_and_quantize(both: Tensor, rows: Tensor, columns: Tensor) -> Fp8Rows:
-    """silu(g) * u of a product's [rows, 2 size], g before u.
-
-    Args:
-        both: Without its scales.
-        rows, columns: The scales, [rows, 1] and [2 size, 1].
-    """
-    count, size = both.shape[0], both.shape[1] // 2
-    result = _empty(both, size)
+def gate_and_quantize(both: Fp8Product) -> Fp8Rows:
+    """silu(g) * u of [rows, 2 size], g before u."""
+    count, size = both.values.shape[0], both.values.shape[1] // 2
+    result = _empty(both.values, size)
     _gate_and_quantize_kernel[(count,)](
-        both,
-        rows,
-        columns,
+        both.values,
+        both.rows,
+        both.columns,
         result.values,
         result.scales,
         size,
         WIDTH=triton.next_power_of_2(size),
         num_warps=16 if size >= 8192 else 4,
-        **launch_options(both.device),
+        **launch_options(both.values.device),
     )
     return result
 
 
-def add_scaled(hidden: Tensor, product: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Add a product [rows, size] to the residual stream in place.
-
-    Args:
-        hidden: [rows, size], overwritten by the sum.
-        product: Without its scales.
-        rows, columns: The scales, [rows, 1] and [size, 1].
-
-    Returns:
-        The residual stream.
-    """
+def add_scaled(hidden: Tensor, product: Fp8Product) -> Tensor:
+    """Add a product to the residual stream [rows, size] in place; gives the residual stream."""
     count, size = hidden.shape
     width = min(4096, triton.next_power_of_2(size))
     _add_scaled_kernel[(count, triton.cdiv(size, width))](
-        hidden, product, rows, columns, size, WIDTH=width, num_warps=8, **launch_options(hidden.device)
+        hidden,
+        product.values,
+        product.rows,
+        product.columns,
+        size,
+        WIDTH=width,
+        num_warps=8,
+        **launch_options(hidden.device),
     )
     return hidden
 
 
-def _quantize(x: Tensor, weight: Tensor | None, eps: float) -> Fp8Rows:
+def _quantize(x: Tensor, product: Fp8Product | None, weight: Tensor | None, eps: float) -> Fp8Rows:
     count, size = x.shape
     result = _empty(x, size)
+    added = (x, x, x) if product is None else (product.values, product.rows, product.columns)
     _quantize_kernel[(count,)](
         x,
+        *added,
         x if weight is None else weight,
         result.values,
         result.scales,
         size,
         eps,
+        ADDED=product is not None,
         NORMED=weight is not None,
         WIDTH=triton.next_power_of_2(size),
         num_warps=8 if size >= 2048 else 4,
@@ -105,11 +109,15 @@ def _store_quantized(x, values, scales, row, column, inside, size):
 @triton.jit
 def _quantize_kernel(
     x,
+    product,  # that is added to it
+    rows,  # the product's scales
+    columns,
     weight,  # of the norm
     values,
     scales,
     size,
     eps,
+    ADDED: tl.constexpr,
     NORMED: tl.constexpr,
     WIDTH: tl.constexpr,
     DEPENDENT: tl.constexpr,
@@ -120,8 +128,17 @@ def _quantize_kernel(
     factor = tl.full([WIDTH], 1.0, tl.float32)
     if NORMED:
         factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    column_scale = factor
+    if ADDED:
+        column_scale = tl.load(columns + column, mask=inside, other=0.0)
     wait_for_inputs(DEPENDENT)
-    some = tl.load(x + row * size + column, mask=inside, other=0.0).to(tl.float32)
+    at = row * size + column
+    some = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if ADDED:
+        change = tl.load(product + at, mask=inside, other=0.0).to(tl.float32)
+        total = (some + change * (tl.load(rows + row) * column_scale)).to(x.dtype.element_ty)
+        tl.store(x + at, total, mask=inside)
+        some = total.to(tl.float32)
     if NORMED:
         some = some * tl.rsqrt(tl.sum(some * some, 0) / size + eps) * factor
     _store_quantized(some, values, scales, row, column, inside, size)

@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.fp8 import LARGEST, Fp8Rows
+from alpamayo_ros.engine.fp8_product import Fp8Product
 from alpamayo_ros.engine.kernels.fp8_matvec import gated_linear, linear
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
 from alpamayo_ros.engine.kernels.launch import INTERPRETED
@@ -47,7 +48,7 @@ def test_rows_are_rounded_with_the_largest_value_as_scale(
     )
     assert_rounded(quantize(x), x.float())
     weight = 1 + normal(size, seed=1, device=device, dtype=dtype)
-    assert_rounded(norm_and_quantize(x, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
+    assert_rounded(norm_and_quantize(x, None, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
 
 
 def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
@@ -59,16 +60,20 @@ def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
 def test_a_product_gets_its_scales_before_the_gate_and_the_residual(
     rows: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    product = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
-    row_scales = torch.linspace(0.5, 2, rows, device=device)[:, None]
-    column_scales = torch.linspace(0.5, 2, 2 * size, device=device)[:, None]
-    scaled = product.float() * row_scales * column_scales.T
+    columns = torch.linspace(0.5, 2, 2 * size, device=device)[:, None]
+    values = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
+    product = Fp8Product(values, torch.linspace(0.5, 2, rows, device=device)[:, None], columns)
+    scaled = values.float() * product.rows * columns.T
     gate, up = scaled.chunk(2, -1)
-    assert_rounded(gate_and_quantize(product, row_scales, column_scales), functional.silu(gate) * up)
+    assert_rounded(gate_and_quantize(product), functional.silu(gate) * up)
+    weight = 1 + normal(2 * size, seed=1, device=device, dtype=dtype)
     hidden = normal(rows, 2 * size, seed=3, device=device, dtype=dtype)
-    expected = hidden.float() + scaled
-    assert add_scaled(hidden, product, row_scales, column_scales) is hidden
+    other, expected = hidden.clone(), hidden.float() + scaled
+    assert add_scaled(hidden, product) is hidden
     torch.testing.assert_close(hidden.float(), expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+    rounded = norm_and_quantize(other, product, weight, EPS)
+    torch.testing.assert_close(other, hidden)
+    assert_rounded(rounded, pointwise.norm(hidden.float(), weight.float(), EPS))
 
 
 @pytest.mark.parametrize(("inner", "columns"), [(64, 48), (100, 33)])

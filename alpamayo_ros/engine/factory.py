@@ -9,7 +9,7 @@ from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.engine.base import Engine
 
 KINDS = ("transformers", "native", "vllm", "null")
-QUANTIZATIONS = ("none", "fp8")
+QUANTIZATIONS = ("none", "fp8", "fp8_expert")
 PROCESSES = ("auto", "in_process", "subprocess")
 
 
@@ -112,7 +112,9 @@ def needs_process(kind: str, process: str, python: str) -> bool:
 
 def _check_quantization(kind: str, quantization: str) -> None:
     if quantization not in QUANTIZATIONS:
-        raise ConfigurationError(f"engine.quantization is {quantization!r}; it has to be one of none, fp8")
+        raise ConfigurationError(
+            f"engine.quantization is {quantization!r}; it has to be one of {', '.join(QUANTIZATIONS)}"
+        )
     if quantization != "none" and kind != "native":
         raise ConfigurationError(
             f"engine.quantization is {quantization!r}, but engine.kind is {kind!r}: native alone quantizes; set "

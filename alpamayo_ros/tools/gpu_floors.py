@@ -99,11 +99,15 @@ class Work:
         weights = (FP8_BYTES if fp8 else BYTES) * self.decoder + BYTES * self.head
         return 1e3 * (weights + self._kv_bytes(tokens)) / ceilings.bytes
 
-    def expert_ms(self, ceilings: Ceilings, tokens: int, samples: int, prefixes: int, steps: int) -> float:
+    def expert_ms(
+        self, ceilings: Ceilings, tokens: int, samples: int, prefixes: int, steps: int, fp8: bool = False
+    ) -> float:
         """Of all Euler steps: each reads the weights and every prefix once, and computes for all samples."""
         own = self.config.action_space.n_waypoints * samples
-        read = (BYTES * self.expert + prefixes * self._kv_bytes(tokens)) / ceilings.bytes
-        compute = (2 * self.expert * own + self._attention(own, tokens)) / ceilings.flops
+        weights = (FP8_BYTES if fp8 else BYTES) * self.expert
+        read = (weights + prefixes * self._kv_bytes(tokens)) / ceilings.bytes
+        products = 2 * self.expert * own / (ceilings.fp8_flops if fp8 else ceilings.flops)
+        compute = products + self._attention(own, tokens) / ceilings.flops
         return 1e3 * steps * max(read, compute)
 
     def _attention(self, tokens: float, others: float) -> float:

@@ -20,13 +20,14 @@ import numpy as np
 import torch
 
 from alpamayo_ros.core.types import Array, SamplingOptions
+from alpamayo_ros.engine.factory import QUANTIZATIONS
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.mini_scores import REASONING_TOKENS, HeldOutTick, held_out_ticks, open_loop_scores
 from alpamayo_ros.tools.train_mini import SCORED_EVERY, SCORED_SECONDS, record_held_out
 
-EXACT, QUANTIZED = "none", "fp8"
+EXACT = "none"
 OPTIONS = SamplingOptions(max_reasoning_tokens=REASONING_TOKENS)
 
 
@@ -69,11 +70,14 @@ def drift(exact: Answers, near: Answers) -> dict[str, Any]:
         "path_end_apart_mean_m": float(ends.mean()),
         "path_end_apart_worst_m": float(ends.max()),
         "same_reasoning": _equal(exact.texts, near.texts),
-        "same_reasoning_with_draft": {EXACT: _equal(exact.texts, exact.texts_by_draft)}
-        | {QUANTIZED: _equal(near.texts, near.texts_by_draft)},
-        "min_ade_1_m": {EXACT: exact.scores["min_ade_1_m"], QUANTIZED: near.scores["min_ade_1_m"]},
-        "min_ade_6_m": {EXACT: exact.scores["min_ade_6_m"], QUANTIZED: near.scores["min_ade_6_m"]},
-        "sentence_accuracy": {EXACT: exact.scores["sentence_accuracy"], QUANTIZED: near.scores["sentence_accuracy"]},
+        "exact": _scores(exact),
+        "quantized": _scores(near),
+    }
+
+
+def _scores(answers: Answers) -> dict[str, float]:
+    return {"same_reasoning_with_draft": _equal(answers.texts, answers.texts_by_draft)} | {
+        name: answers.scores[name] for name in ("min_ade_1_m", "min_ade_6_m", "sentence_accuracy")
     }
 
 
@@ -89,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--checkpoint", default="mini", help="a folder or Hugging Face name (default: %(default)s)")
+    parser.add_argument("--quantization", nargs="+", choices=QUANTIZATIONS[1:], default=["fp8"], help="(default: fp8)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--drives", type=int, default=20, help="held-out drives of 20 s (default: %(default)s)")
     parser.add_argument(
@@ -103,14 +108,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _work(options: argparse.Namespace) -> int:
     ticks = held_out_ticks(record_held_out(options.drives, SCORED_SECONDS, options.workers), options.every)
-    answers = []
-    for quantization in (EXACT, QUANTIZED):
+    answers = {}
+    for quantization in (EXACT, *options.quantization):
         engine = NativeEngine.load(options.checkpoint, device=options.device, quantization=quantization, max_cameras=4)
         try:
-            answers.append(answers_of(engine, ticks, quantization))
+            answers[quantization] = answers_of(engine, ticks, quantization)
         finally:
             engine.close()
-    figures = drift(*answers)
+    figures = {each: drift(answers[EXACT], answers[each]) for each in options.quantization}
     text = json.dumps(figures, indent=2)
     if options.out:
         options.out.write_text(text + "\n")

@@ -37,6 +37,7 @@ def test_fp8_layers_have_lower_floors(work: Work) -> None:
     assert work.decode_ms(ceilings, 3100, fp8=True) == pytest.approx(2.02, abs=0.02)
     exact, near = (floors_ms(CASES["1"], work, ceilings, quantization) for quantization in ("none", "fp8"))
     assert {stage for stage in exact if near[stage] < exact[stage]} == {"prefill", "reasoning"}
+    assert floors_ms(CASES["16"], work, ceilings, "fp8_expert")["expert"] < 0.75 * work.expert_ms(H200, 3100, 16, 1, 10)
 
 
 def test_a_draft_saves_the_decoding(work: Work) -> None:

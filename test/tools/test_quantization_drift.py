@@ -33,7 +33,7 @@ def test_the_trained_checkpoint_drives_and_says_nearly_the_same() -> None:
     ticks = held_out_ticks([record_drive(HELD_OUT, 4.0)], every=12)
     assert len(ticks) >= 2
     measured = []
-    for quantization in ("none", "fp8"):
+    for quantization in ("none", "fp8_expert"):
         engine = NativeEngine.load("mini", device="cpu", quantization=quantization, max_cameras=4)
         measured.append(answers_of(engine, ticks, quantization))
         engine.close()

@@ -47,7 +47,7 @@ class NativeEngine(StepwiseEngine):
             EngineError: a device that isn't there, or has too little memory.
         """
         wanted = LoadOptions(**options)
-        if wanted.quantization == "fp8":  # before the weights are read
+        if wanted.quantization != "none":  # before the weights are read
             device = resolve_device(wanted.device)
             check_fp8(device, resolve_dtype(wanted.dtype, device))
         model = load_model(checkpoint, wanted)

@@ -46,7 +46,7 @@ class NativeModel:
     flows: Flows
     pool: KVPool
     memory: GraphMemory | None  # that captured graphs share; None on a CPU
-    quantization: str = "none"  # of the text layers: "none" or "fp8"
+    quantization: str = "none"  # "fp8": of the text layers; "fp8_expert": of the expert's too
 
     @classmethod
     @torch.inference_mode()
@@ -56,7 +56,7 @@ class NativeModel:
         Args:
             model: As it was loaded.
             sizes: Of what is set aside.
-            quantization: "none", or "fp8": of the text layers.
+            quantization: "none", "fp8": of the text layers, or "fp8_expert": of the expert's too.
         """
         config, device = model.config, model.device
         parameters = model.parameters
@@ -66,7 +66,13 @@ class NativeModel:
         text = TextModel(model.network.vlm, config.backbone, _pieces(device), _layer_pieces(device, quantization))
         vision = VisionTower(model.network.vlm.model.visual, device)
         pool = KVPool(text_geometry, sizes.cache_tokens, device, model.dtype)
-        flows = Flows(model.network, pool.layers, config.action_space.n_waypoints, sizes.sequence_tokens)
+        flows = Flows(
+            model.network,
+            pool.layers,
+            config.action_space.n_waypoints,
+            sizes.sequence_tokens,
+            in_fp8=quantization == "fp8_expert",
+        )
         if cuda:
             torch.cuda.empty_cache()  # pieces that have been joined
         return cls(

@@ -75,6 +75,16 @@ def test_paths_are_near_those_of_exact_layers(rounded: NativeEngine, native: Nat
     assert near.reasoning_token_ids == exact.reasoning_token_ids
 
 
+def test_the_expert_is_rounded_when_asked_for(rounded: NativeEngine, native: NativeEngine, checkpoint: Path) -> None:
+    engine = NativeEngine.load(str(checkpoint), device="cpu", max_cameras=4, quantization="fp8_expert")
+    assert engine.info.quantization == "fp8_expert"
+    observation = drive((0, 1, 2, 6))
+    exact, near, nearer = (each.predict(observation, GIVEN).xyz for each in (native, engine, rounded))
+    off, by_backbone = (np.linalg.norm(xyz - exact, axis=-1).max() for xyz in (near, nearer))
+    assert 0 < off < 2 * PATH_TOLERANCE
+    assert off != by_backbone
+
+
 def test_a_tick_is_the_same_when_it_is_run_again(rounded: NativeEngine) -> None:
     first, again = (rounded.predict(drive(), SHORT) for _ in range(2))
     assert first.reasoning_token_ids == again.reasoning_token_ids
@@ -88,7 +98,9 @@ def test_other_engines_refuse_it(kind: str, checkpoint: Path) -> None:
 
 
 def test_an_unknown_one_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"engine.quantization is 'int4'; it has to be one of none, fp8"):
+    with pytest.raises(
+        ConfigurationError, match=r"engine.quantization is 'int4'; it has to be one of none, fp8, fp8_expert"
+    ):
         create_engine("native", str(checkpoint), quantization="int4")
 
 

@@ -27,9 +27,9 @@ GIVEN = replace(SHORT, reasoning="given", given_reasoning="Keep the lane.")
 WAYS = [{}, {"num_samples": 3}, {"num_samples": 4, "reasoning": "independent"}, {"guidance_weight": 1.5}]
 
 
-@pytest.fixture(scope="module")
-def rounded(checkpoint: Path) -> Iterator[NativeEngine]:
-    engine = NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2, quantization="fp8")
+@pytest.fixture(scope="module", params=["fp8", "fp8_expert"])
+def rounded(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[NativeEngine]:
+    engine = NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2, quantization=request.param)
     engine.warm_up()
     yield engine
     engine.close()

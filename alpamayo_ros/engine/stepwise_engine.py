@@ -136,6 +136,16 @@ class StepwiseEngine:
         check_options(options, observation, self.info, self._model.vocabulary)
         return self._guarded(self._ask, observation, options, question)
 
+    @torch.inference_mode()
+    def first_logits(self, observation: Observation, options: SamplingOptions) -> Tensor:
+        """What a tick's reasoning begins with, for comparisons: the logits [V] float32 after its prompt, on the CPU."""
+        self._check_open()
+        model = self._model
+        tick = self._tick(observation, options, StageClock(model.device))
+        batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
+        logits: Tensor = model.backbone.read(batch, self._cache(batch.length))[0, -1]
+        return logits.cpu()
+
     def close(self) -> None:
         """Free the weights and all that was kept."""
         if not self._closed:

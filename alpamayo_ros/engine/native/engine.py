@@ -12,7 +12,9 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.device import resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.fp8 import check_fp8
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
@@ -38,6 +40,7 @@ class NativeEngine(StepwiseEngine):
     ) -> None:
         draw, resize = DeviceDraw(model.device), _resize_for(model.device)
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
+        self.info = replace(self.info, quantization=model.quantization)
         self._native = model
 
     @classmethod
@@ -49,14 +52,17 @@ class NativeEngine(StepwiseEngine):
             options: fields of LoadOptions.
 
         Raises:
-            ConfigurationError: a checkpoint that can't be used.
+            ConfigurationError: a checkpoint that can't be used, or a quantization that the device doesn't have.
             EngineError: a device that isn't there, or has too little memory.
         """
         wanted = LoadOptions(**options)
+        if wanted.quantization != "none":  # before the weights are read
+            device = resolve_device(wanted.device)
+            check_fp8(device, resolve_dtype(wanted.dtype, device))
         model = load_model(checkpoint, wanted)
         sizes = Sizes.of(model.config, model.dtype, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory)
         try:
-            native = NativeModel.take(model, sizes)
+            native = NativeModel.take(model, sizes, wanted.quantization)
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"{checkpoint} fits into the memory of {model.device}, but its KV cache doesn't: {error}; lower "

@@ -10,13 +10,13 @@ import torch
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.device import resize_for
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
-from alpamayo_ros.model.resize import Resize, resize
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -27,8 +27,8 @@ class NativeEngine(StepwiseEngine):
     most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
 
     def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
-        draw, resize = DeviceDraw(model.device), _resize_for(model.device)
-        super().__init__("native", model, name, max_samples, max_cameras, draw, resize)
+        draw = DeviceDraw(model.device)
+        super().__init__("native", model, name, max_samples, max_cameras, draw, resize_for(model.device))
         self._native = model
 
     @classmethod
@@ -81,12 +81,3 @@ class NativeEngine(StepwiseEngine):
             gc.unfreeze()
             del self._native
         super().close()
-
-
-def _resize_for(device: torch.device) -> Resize:
-    """The kernel on CUDA, plain torch elsewhere."""
-    if device.type != "cuda":
-        return resize
-    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
-
-    return resize_by_kernels

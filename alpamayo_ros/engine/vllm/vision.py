@@ -69,7 +69,7 @@ def load_vision(
                 missing.remove(name)
             if not missing:
                 break
-    return HostVision(VisionTower(tower.vlm.model.visual, device))
+    return HostVision(VisionTower(tower.visual, device))
 
 
 class _TowerAlone(nn.Module):
@@ -77,9 +77,15 @@ class _TowerAlone(nn.Module):
 
     def __init__(self, network: AlpamayoNetwork) -> None:
         super().__init__()
+        model = nn.Module()
+        model.visual = network.vlm.model.visual
         self.vlm = nn.Module()
-        self.vlm.model = nn.Module()
-        self.vlm.model.visual = network.vlm.model.visual
+        self.vlm.model = model
+
+    @property
+    def visual(self) -> nn.Module:
+        """Transformers' vision model."""
+        return self.get_submodule("vlm.model.visual")
 
 
 def _on_host(features: ImageFeatures) -> HostFeatures:

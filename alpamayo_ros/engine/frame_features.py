@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -166,6 +167,7 @@ class FrameFeatures:
                 try:
                     decoded.append((claim, picture.result()))
                 except BadImageError as error:
+                    _let_go_of_data(error)
                     self._fail(claim, error)
         return decoded
 
@@ -219,3 +221,10 @@ class FrameFeatures:
 def _failed(result: Future[EncodedFrame]) -> bool:
     """Whether something else than the frame itself was to blame."""
     return not isinstance(result.exception(), BadImageError | None)
+
+
+def _let_go_of_data(error: BaseException | None) -> None:
+    """Clear the local variables of what has failed: another thread may hold the error beyond this call."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -22,7 +22,7 @@ try:
 except ImportError:  # newer
     from vllm.multimodal.processing.inputs import ProcessorInputs
 
-from alpamayo_ros.engine.vllm.checkpoint_config import image_config
+from alpamayo_ros.engine.vllm.checkpoint_config import feature_bytes, image_config
 from alpamayo_ros.engine.vllm.torchvision_stand_in import torchvision_or_stand_in
 from alpamayo_ros.model.images import ImageConfig
 
@@ -41,16 +41,9 @@ class AlpamayoProcessingInfo(Qwen3VLProcessingInfo):
         return image_config(self.get_hf_config())
 
     @property
-    def max_image_tokens(self) -> int:
-        """Tokens of the largest image after its resize."""
-        return self.images.max_pixels // self.images.factor**2
-
-    @property
     def bytes_per_token(self) -> int:
-        """Of an image's features: the embedding, and what is added to the first layers."""
-        vision = self.get_hf_config().vision_config
-        hidden = vision.out_hidden_size * (1 + len(vision.deepstack_visual_indexes))
-        return int(hidden * self.ctx.model_config.dtype.itemsize)
+        """Of an image's features."""
+        return feature_bytes(self.get_hf_config(), self.ctx.model_config.dtype)
 
     def get_hf_processor(self, **_: object) -> Any:
         """There is none."""
@@ -66,7 +59,7 @@ class AlpamayoProcessingInfo(Qwen3VLProcessingInfo):
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
         """By the pixel limits alone."""
-        return {"image": self.max_image_tokens}
+        return {"image": self.images.max_tokens}
 
 
 class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
@@ -78,7 +71,7 @@ class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
 
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], *_: Any, **__: Any) -> Mapping[str, Any]:
         """Features that are zero."""
-        tokens = self.info.max_image_tokens
+        tokens = self.info.images.max_tokens
         rows = max(n for n in range(1, math.isqrt(tokens) + 1) if tokens % n == 0)
         picture = np.zeros((rows, tokens // rows, self.info.bytes_per_token), np.uint8)
         return {"image": [picture] * mm_counts.get("image", 0)}

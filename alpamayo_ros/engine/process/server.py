@@ -6,6 +6,7 @@ its other work.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -120,9 +121,10 @@ class Server:
     def _read(self) -> None:
         """Take requests, until the other end is closed."""
         try:
-            while True:
-                self._take(self._port.connection.recv_bytes())
-        except (EOFError, OSError):
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._take(self._port.connection.recv_bytes())
+        finally:  # also when this thread fails: the process ends then, which the node notices
             for queue in (self._requests, self._frames):
                 queue.put(None)
 

@@ -357,6 +357,7 @@ def test_closing_ends_the_process_and_all_that_it_started_and_later_calls_say_so
     assert not any(map(is_gone, pids))
     engine.close()
     engine.close()
-    assert all(map(is_gone, pids))
+    assert is_gone(pids[0])
+    wait_until(lambda: is_gone(pids[1]))  # killed, but not this process's child: on a busy machine it takes a moment
     with pytest.raises(EngineError, match="the engine is closed"):
         engine.predict(drive(), SHORT)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
-from alpamayo_ros.engine.device import resolve_device, resolve_dtype
+from alpamayo_ros.engine.device import resize_for, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.fp8 import check_fp8
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
@@ -25,7 +25,6 @@ from alpamayo_ros.engine.native.writing import write_ahead
 from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.model.backbone import PromptBatch
-from alpamayo_ros.model.resize import Resize, resize
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -38,7 +37,7 @@ class NativeEngine(StepwiseEngine):
     def __init__(
         self, model: NativeModel, name: str, max_samples: int, max_cameras: int, jpegs: GpuJpegs | None = None
     ) -> None:
-        draw, resize = DeviceDraw(model.device), _resize_for(model.device)
+        draw, resize = DeviceDraw(model.device), resize_for(model.device)
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
@@ -109,12 +108,3 @@ class NativeEngine(StepwiseEngine):
             gc.unfreeze()
             del self._native
         super().close()
-
-
-def _resize_for(device: torch.device) -> Resize:
-    """The kernel on CUDA, plain torch elsewhere."""
-    if device.type != "cuda":
-        return resize
-    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
-
-    return resize_by_kernels

@@ -55,9 +55,10 @@ def test_after_warm_up_nothing_is_captured_or_compiled_and_memory_stays(
     def refuse(*_: Any) -> None:
         raise AssertionError("a graph is captured after warm_up")
 
+    observation = drive((0, 1, 2, 6), navigation="Turn left in 30m")
+    engine.prepare([frame for four in observation.frames.values() for frame in four])  # a size of image of its own
     monkeypatch.setattr(torch.cuda.graph, "__enter__", refuse)
     at_first = compiled()
-    observation = drive((0, 1, 2, 6), navigation="Turn left in 30m")
     for samples in (1, 5, 6, 9, 16):
         for change in ({}, {"reasoning": "independent"}, {"guidance_weight": 1.5}, {"reasoning": "off"}):
             engine.predict(observation, replace(SHORT, num_samples=samples, **change))

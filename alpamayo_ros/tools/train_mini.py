@@ -91,13 +91,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--begin-from", type=Path, metavar="DIR", help="a new training with that checkpoint's weights")
     parser.add_argument("--steps", type=int, default=0, help="of the whole training (default: what fits in --minutes)")
     parser.add_argument(
-        "--drives-per-step", type=float, default=0.0, metavar="N", help="with --steps: the pace at which drives join"
+        "--drives-per-step",
+        type=float,
+        metavar="N",
+        help="the pace at which drives join (default: as they are recorded)",
+    )
+    parser.add_argument(
+        "--steps-before", type=int, default=0, metavar="N", help="with --begin-from: of the training that made it"
     )
     parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights, batches and noise")
     parser.add_argument("--batch", type=int, default=defaults.batch, help="ticks a step (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=defaults.peak_rate, help="learning rate (default: %(default)g)")
     parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps (default: %(default)s)")
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
+    parser.add_argument(
+        "--kept-drives",
+        type=int,
+        default=defaults.kept_drives,
+        help="in use at once, the newest (default: %(default)s)",
+    )
     parser.add_argument("--first-seed", type=int, default=defaults.first_seed, help="of them (default: %(default)s)")
     parser.add_argument("--discard-drives", action="store_true", help="keep no drive on disk for the next piece")
     parser.add_argument(
@@ -140,14 +152,19 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         first_seed=options.first_seed,
         drives=options.drives,
         first_drives=options.first_drives,
+        kept_drives=options.kept_drives,
         drive_seconds=options.drive_seconds,
     )
-    schedule = Schedule(options.steps, options.drives_per_step) if options.steps else None
+    schedule = None
+    if options.steps:
+        schedule = Schedule(options.steps, options.drives_per_step or 0.0, options.steps_before)
     compiled = device.type == "cuda" and not options.no_compile
     piece = Piece(
         minutes=options.minutes,
         total_minutes=options.of or options.minutes,
         workers=options.workers,
+        drives_per_step=options.drives_per_step,
+        steps_before=options.steps_before,
         resume=options.resume,
         schedule=schedule,
         compiled=compiled,

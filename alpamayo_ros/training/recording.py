@@ -21,15 +21,17 @@ from alpamayo_ros.sim import recorded_drive
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training.examples import DriveExamples, examples_of
 
-READ_AHEAD = 4  # drives
+READ_AHEAD, READERS = 8, 3  # drives, and threads that read them
+RECORDED_AHEAD = 150  # drives on disk that nobody has asked for yet
 JPEG_QUALITY = 90  # as the synthetic drive's topics have it
 
 
 class DriveRecorder:
     """Records the drives of given seeds, in their order; what lies in the folder already isn't recorded again.
 
-    Every second drive is disturbed, so that the model learns to come back to its lane, and of both kinds every second
-    one's pictures have gone through JPEG. A context manager, whose end ends its processes.
+    It is no more than RECORDED_AHEAD drives ahead of what was asked for. Every second drive is disturbed, so that the
+    model learns to come back to its lane, and of both kinds every second one's pictures have gone through JPEG. A
+    context manager, whose end ends its processes.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class DriveRecorder:
         self._pool = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(str(config.folder),)
         )
-        self._loader = ThreadPoolExecutor(1)
+        self._loader = ThreadPoolExecutor(READERS)
         self._loaded: dict[int, Future[DriveExamples]] = {}
-        self._drives = [self._begin(seed, seconds) for seed in seeds]
+        self._seeds, self._seconds = seeds, seconds
+        self._drives: list[Future[Path]] = []
+        self._begin_until(RECORDED_AHEAD)
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -65,7 +69,7 @@ class DriveRecorder:
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
-        return len(self._drives)
+        return len(self._seeds)
 
     @property
     def ready(self) -> int:
@@ -74,6 +78,7 @@ class DriveRecorder:
 
     def get(self, place: int) -> DriveExamples:
         """The drive at this place among the seeds; waits until it is recorded. The next ones are read meanwhile."""
+        self._begin_until(place + RECORDED_AHEAD)
         for each in range(place, min(place + READ_AHEAD, len(self))):
             if each not in self._loaded:
                 self._loaded[each] = self._loader.submit(self._load, each)
@@ -86,10 +91,15 @@ class DriveRecorder:
             path.unlink()
         return drive
 
-    def _begin(self, seed: int, seconds: float) -> Future[Path]:
+    def _begin_until(self, place: int) -> None:
+        """Begin with the drives up to that place."""
+        while len(self._drives) < min(place, len(self)):
+            self._drives.append(self._begin(self._seeds[len(self._drives)]))
+
+    def _begin(self, seed: int) -> Future[Path]:
         path = self._folder / f"drive-{seed}.npz"
         if not path.is_file():
-            return self._pool.submit(_record, seed, seconds, path)
+            return self._pool.submit(_record, seed, self._seconds, path)
         kept: Future[Path] = Future()
         kept.set_result(path)
         return kept

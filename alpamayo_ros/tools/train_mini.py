@@ -37,6 +37,7 @@ from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_sc
 from alpamayo_ros.tools.mini_card import model_card
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
+from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.trainer import Trainer
 
@@ -89,6 +90,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--of", type=float, metavar="MINUTES", help="of all pieces together (default: --minutes)")
     parser.add_argument("--resume", action="store_true", help="go on with what lies in --out")
     parser.add_argument("--begin-from", type=Path, metavar="DIR", help="a new training with that checkpoint's weights")
+    parser.add_argument(
+        "--learner-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --begin-from: that drives every Nth drive itself",
+    )
     parser.add_argument("--steps", type=int, default=0, help="of the whole training (default: what fits in --minutes)")
     parser.add_argument(
         "--drives-per-step",
@@ -155,6 +163,9 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         kept_drives=options.kept_drives,
         drive_seconds=options.drive_seconds,
     )
+    if options.learner_every and options.begin_from is None:
+        raise ConfigurationError("--learner-every needs a learner; give --begin-from")
+    learner = Learner(options.begin_from, options.learner_every) if options.learner_every else None
     schedule = None
     if options.steps:
         schedule = Schedule(options.steps, options.drives_per_step or 0.0, options.steps_before)
@@ -169,6 +180,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         schedule=schedule,
         compiled=compiled,
         keep_drives=not options.discard_drives,
+        learner=learner,
         begin_from=options.begin_from,
     )
     course = Course(ModelConfig.load(checkpoint), options.out, settings, piece, device)

@@ -14,7 +14,7 @@ from torch import Tensor
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
-from alpamayo_ros.training.recording import DriveRecorder
+from alpamayo_ros.training.recording import DriveRecorder, Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 from alpamayo_ros.training.store import ExampleStore
 from alpamayo_ros.training.trainer import Trainer, is_finite
@@ -43,6 +43,7 @@ class Piece:
     schedule: Schedule | None = None  # None: as many steps as fit into all pieces, and the drives recorded meanwhile
     compiled: bool = False
     keep_drives: bool = True  # on disk, for the next piece
+    learner: Learner | None = None  # who drives some of the drives, besides the expert
     begin_from: Path | None = None  # a checkpoint whose weights a new training begins with
 
 
@@ -101,7 +102,13 @@ class Course:
         self._store.skip(max(self._wanted() - settings.kept_drives, 0))
         seeds = range(settings.first_seed + self._store.drives, settings.first_seed + settings.drives)
         with DriveRecorder(
-            self._config, self._out / "drives", seeds, settings.drive_seconds, piece.workers, piece.keep_drives
+            self._config,
+            self._out / "drives",
+            seeds,
+            settings.drive_seconds,
+            piece.workers,
+            piece.keep_drives,
+            piece.learner,
         ) as recorder:
             self._train(recorder, most_steps)
         if self.schedule is None:

@@ -60,6 +60,7 @@ class ExampleStore:
         self._capacity = capacity
         self._images: Tensor | None = None  # [capacity T, cameras, H, W, 3]
         self._columns: dict[str, Tensor] = {}  # each [capacity M, ...]
+        self._histories = torch.empty(0)  # [capacity M, 16, 3], on the CPU, since their encoding waits for its input
         self._ticks = 0  # M, of a drive
         self.drives = 0  # that were taken in, also those that newer ones have taken the place of
         self._texts = (0, 0)  # prompts and reasonings on the device
@@ -92,11 +93,14 @@ class ExampleStore:
         """The batch of some ticks.
 
         Args:
-            ticks: [B] int64 on the device.
+            ticks: [B] int64, on the CPU as the rest.
             keep_navigation: [B] bool; where it is False the navigation text is left out.
             way: how their ego histories differ from the vehicle's; None: not at all.
         """
         assert self._images is not None
+        histories = self._histories[ticks]
+        bins = self._sent(self._tokenizer.encode(histories if way is None else way.of(histories)))
+        ticks, keep_navigation = self._sent(ticks), self._sent(keep_navigation)
         its = {name: column[ticks] for name, column in self._columns.items()}
         moments = torch.arange(1 - FRAMES_PER_CAMERA, 1, device=self.device)
         images = self._images[its["frame"][:, None] + moments]  # [B, moments, cameras, H, W, 3]
@@ -104,8 +108,7 @@ class ExampleStore:
         prompts, lengths = self._prompts[prompt], self._prompt_lengths[prompt]
         reasoning = self._reasonings[its["reasoning"]]
         history = self.tables.layout.history
-        histories = its["history"] if way is None else way.of(its["history"])
-        prompts[:, history.start : history.stop] = self._tokenizer.encode(histories) + self._first_history
+        prompts[:, history.start : history.stop] = bins + self._first_history
         after = torch.arange(prompts.shape[1], device=self.device) - lengths[:, None]
         own = reasoning.gather(1, after.clamp(0, reasoning.shape[1] - 1))
         return Batch(
@@ -126,9 +129,7 @@ class ExampleStore:
         """
         ticks = torch.randint(len(self), (count,), generator=generator)
         keep = torch.rand(count, generator=generator) >= drop_navigation
-        way = OtherWay.draw(count, other_histories, generator)
-        way = OtherWay(way.bend.to(self.device), way.speeding_up.to(self.device))
-        return self.batch(ticks.to(self.device), keep.to(self.device), way)
+        return self.batch(ticks, keep, OtherWay.draw(count, other_histories, generator))
 
     def _add(self, drive: DriveExamples) -> None:
         images = torch.from_numpy(drive.images)
@@ -136,6 +137,7 @@ class ExampleStore:
         if self._images is None:
             self._ticks = len(drive)
             self._images = self._room(images)
+            self._histories = torch.empty((self._capacity * self._ticks, *drive.histories.shape[1:]))
         if (frames, len(drive)) != (len(self._images) // self._capacity, self._ticks):
             raise ConfigurationError(
                 f"a drive of {frames} frames; the first one has {len(self._images) // self._capacity}, as all have to"
@@ -147,14 +149,15 @@ class ExampleStore:
             "frame": torch.arange(start + FIRST_TICK, start + FIRST_TICK + len(drive)),
             "prompt": torch.tensor([self.tables.prompt_row(str(text) or None) for text in drive.navigation]),
             "reasoning": torch.tensor([self.tables.reasoning_row(str(text)) for text in drive.sentences]),
-            "history": torch.from_numpy(drive.histories),
             "actions": torch.from_numpy(drive.actions),
             "paths": torch.from_numpy(drive.paths),
         }
+        rows = slice(place * len(drive), (place + 1) * len(drive))
+        self._histories[rows] = torch.from_numpy(drive.histories)
         for name, column in columns.items():
             if name not in self._columns:
                 self._columns[name] = self._room(column)
-            self._columns[name][place * len(drive) : (place + 1) * len(drive)] = self._sent(column)
+            self._columns[name][rows] = self._sent(column)
         self.drives += 1
 
     def _room(self, like: Tensor) -> Tensor:

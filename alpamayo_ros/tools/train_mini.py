@@ -28,7 +28,6 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
 from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
-from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
 from alpamayo_ros.sim.world import SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
@@ -73,7 +72,7 @@ def score(checkpoint: Path, device: str, drives: list[RecordedDrive]) -> dict[st
         scores["junctions"] = branch_scores(engine, _held_out_branches(drives))
     finally:
         engine.close()
-    (checkpoint / "README.md").write_text(model_card(scores, len(SENTENCE_CLASSES)))
+    (checkpoint / "README.md").write_text(model_card(scores))
     return scores
 
 
@@ -151,7 +150,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
     if not options.resume and (options.out / STATE_FILE).exists():
         raise ConfigurationError(f"{options.out} holds a training already; give --resume, or another folder")
     shutil.rmtree(checkpoint, ignore_errors=True)
-    write_descriptions(checkpoint, PRESETS["mini"], {}, model_card(None, len(SENTENCE_CLASSES)))
+    write_descriptions(checkpoint, PRESETS["mini"], {}, model_card(None))
     settings = TrainingSettings(
         seed=options.seed,
         batch=options.batch,

@@ -28,7 +28,7 @@ class RecordedDrive:
     """One drive of the expert driver, or of a learner that it watches, sampled at 10 Hz.
 
     `futures` are the driver's plan from the state it is in, by what can be seen then: no push comes, a car ahead goes
-    on as it does, and a light stays as it is.
+    on much as it does, and a light stays as it is.
     """
 
     images: NDArray[np.uint8]  # [T, 4, H, W, 3] RGB, cameras in the model's order: left, front wide, right, front tele

@@ -95,7 +95,7 @@ def create_engine(
     except ImportError as error:
         raise EngineError(
             f"the {kind} engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
-            "safetensors huggingface_hub"
+            "safetensors huggingface_hub opencv-python-headless"
         ) from error
     return TransformersEngine.load(checkpoint, **options)
 

@@ -46,6 +46,7 @@ RIG = {
     }
 }
 OWN_STAGES = ("assemble", "publish")
+WAIT = "wait"
 
 
 @dataclass
@@ -85,6 +86,7 @@ def bench_node(
     start: float = NULL_START,
     log: Path | None = None,
     statuses: TextIO | None = None,
+    bare: bool = True,
 ) -> None:
     """The node's overhead, CPU share and memory, the engine's stages, and the rate.
 
@@ -94,6 +96,7 @@ def bench_node(
         start: s that it may take until it is active.
         log: where the node's output goes; None: a file that is gone afterwards.
         statuses: gets a JSON line per counted tick.
+        bare: also measure a bare subscriber of the same messages, for the ratio.
 
     Raises:
         EngineError: the node didn't become active, or made no path.
@@ -139,7 +142,7 @@ def bench_node(
                     passed = time.monotonic() - started
                     node_share = (cpu_seconds(node.pid) - before) / passed
                     resident = peak_resident(process.pid)
-            bare_share = bench_bare_subscriber(load, odometry, min(seconds / 2, 15))
+            bare_share = bench_bare_subscriber(load, odometry, min(seconds / 2, 15)) if bare else None
     finally:
         executor.shutdown()
         listener.destroy_node()
@@ -150,16 +153,17 @@ def bench_node(
     report("node: engine result to message out", "ms", **distribution(observed.stages["publish"]))
     overhead = [a + b for a, b in zip(*(observed.stages[name] for name in OWN_STAGES), strict=True)]
     report("node: overhead per tick", "ms", **distribution(overhead))
+    if WAIT in observed.stages:
+        report("node: waited for the engine's last tick", "ms", **distribution(observed.stages[WAIT]))
     for name, values in observed.stages.items():
-        if name not in OWN_STAGES:
+        if name not in (*OWN_STAGES, WAIT):
             report(f"engine: {name}", "ms", **distribution(values))
     report("node: age at publication", "ms", **distribution(observed.ages))
     report("node: rate", "Hz", value=observed.ticks / passed)
     dropped = observed.dropped[1] - observed.dropped[0]
     report("node: ticks", "1", published=observed.ticks, dropped=dropped, skipped_since_start=observed.skipped)
-    report(
-        "node: CPU share of one core", "1", value=node_share, bare_subscriber=bare_share, ratio=node_share / bare_share
-    )
+    beside = {} if bare_share is None else {"bare_subscriber": bare_share, "ratio": node_share / bare_share}
+    report("node: CPU share of one core", "1", value=node_share, **beside)
     report("node: peak resident memory", "MB", value=resident / 1e6)
 
 
@@ -278,6 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=ENGINE_START, help="s that loading the engine may take")
     parser.add_argument("--log", type=Path, help="file for the node's output")
     parser.add_argument("--statuses", type=Path, help="file for a JSON line per tick")
+    parser.add_argument("--no-bare", action="store_true", help="leave out the bare subscriber, 5 to 20 s")
     parser.add_argument("parameters", nargs="*", metavar="-- -p NAME:=VALUE", help="of the node")
     options = parser.parse_args(arguments)
     use_local_transports()
@@ -286,7 +291,14 @@ def main(arguments: list[str] | None = None) -> int:
         with contextlib.ExitStack() as stack:
             statuses = stack.enter_context(options.statuses.open("w")) if options.statuses else None
             parameters = options.parameters or ("-p", "engine.kind:=null")
-            bench_node(options.seconds, parameters, start=options.start, log=options.log, statuses=statuses)
+            bench_node(
+                options.seconds,
+                parameters,
+                start=options.start,
+                log=options.log,
+                statuses=statuses,
+                bare=not options.no_bare,
+            )
         return 0
 
     return guarded(work)

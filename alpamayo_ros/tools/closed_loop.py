@@ -25,6 +25,7 @@ from alpamayo_ros.evaluation.report import NO_MODEL, RANDOM_WEIGHTS, versions
 from alpamayo_ros.evaluation.rig import parameter_argument
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.closed_loop import drive_closed_loop
+from alpamayo_ros.sim.journey import Journey
 from alpamayo_ros.sim.policies import BASELINES, Policy, expert
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
@@ -98,7 +99,7 @@ def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) 
                 renderer, watch = Renderer(world, cameras), None
                 if options.video:
                     watch = stack.enter_context(DriveVideo(log.with_name(f"{world.seed}.webm"), world, renderer, node))
-                drive = LiveLoop(world, renderer, node, live, start_ns, watch).run(float("inf"), stop)
+                drive = LiveLoop(Journey(world), renderer, node, live, start_ns, watch).run(float("inf"), stop)
             if stop.is_set():
                 raise AlpamayoError("interrupted; nothing was written")
             start_ns = drive.end_ns + BETWEEN_NS

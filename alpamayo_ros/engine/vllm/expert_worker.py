@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from alpamayo_ros.engine.flow.flows import Flows
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.vllm import expert_shards
 from alpamayo_ros.engine.vllm.connector import PinningConnector
 from alpamayo_ros.engine.vllm.faults import room_for
 from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob
@@ -38,12 +40,10 @@ class ResidentExpert:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
         network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
-        sum_over_ranks = None
+        self._ranks = ranks
         if ranks > 1:
-            from alpamayo_ros.engine.vllm import expert_shards
-
             expert_shards.keep_shard(network.expert, rank, ranks)
-            sum_over_ranks = expert_shards.sum_over_ranks
+        sum_over_ranks = expert_shards.sum_over_ranks if ranks > 1 else None
         self.network = network
         self.layers = layers
         self._shapes = plan.shapes
@@ -51,8 +51,10 @@ class ResidentExpert:
 
     def capture(self) -> None:
         """Compile and record the flow, on CUDA."""
-        if self.layers[0].keys.is_cuda:
-            self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
+        device = self.layers[0].keys.device
+        if device.type == "cuda":
+            with expert_shards.capturing(device) if self._ranks > 1 else nullcontext():
+                self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""

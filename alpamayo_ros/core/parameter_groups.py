@@ -140,6 +140,11 @@ class EngineSettings:
     kv_cache_memory: float = declare(
         0.0, "GiB of the KV cache (native, vllm) on each device; 0: what is enough for the rig.", low=0, high=1024
     )
+    jpeg_decoder: str = declare(
+        "opencv",
+        "opencv: on the CPU, the same everywhere; nvjpeg: on the GPU (native, transformers), with other roundings.",
+        choices=("opencv", "nvjpeg"),
+    )
     tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
     process: str = declare(
         "auto",

@@ -22,6 +22,7 @@ from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
@@ -30,7 +31,7 @@ from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
-from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
+from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.resize import Resize, resize
 
 Result = TypeVar("Result")
@@ -58,6 +59,7 @@ class StepwiseEngine:
         max_cameras: int,
         draw: DrawTokens,
         resize: Resize = resize,
+        jpegs: GpuJpegs | None = None,
     ) -> None:
         self.info = EngineInfo(
             engine=kind,
@@ -77,7 +79,7 @@ class StepwiseEngine:
         self._prompts = TickPrompts(model.config, model.vocabulary)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
-        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize)
+        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize, jpegs)
         self._closed = False
 
     def warm_up(self) -> None:
@@ -232,7 +234,7 @@ class StepwiseEngine:
             reasoner = Reasoner(vocabulary, options, texts, self._draw)
             if drafts:
                 reasoner.foresee(logits[0], drafts)
-            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
+            accepted = self._write(batch, cache, logits, reasoner, drafts, options)
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
         return Reasoned(batch, cache, texts, ends, accepted)
 
@@ -258,6 +260,18 @@ class StepwiseEngine:
         cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
         shorter = [end - len(prompt.route) for end in reasoned.ends]
         return cache.prefix(shorter, batch.padding, batch.rope_deltas)
+
+    def _write(
+        self,
+        batch: PromptBatch,
+        cache: Any,
+        logits: Tensor,
+        reasoner: Reasoner,
+        drafts: Sequence[int],
+        options: SamplingOptions,
+    ) -> int:
+        """Write the reasoning; see `write`. An engine that has a faster way overrides it."""
+        return write(self._model.backbone, batch, cache, logits, reasoner, drafts)
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]

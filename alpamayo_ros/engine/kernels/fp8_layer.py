@@ -13,7 +13,7 @@ from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.kernels import fp8_skinny
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, quantize
 
-MOST_FEW_ROWS = 32
+MOST_FEW_ROWS = 64
 
 
 def product(x: Fp8Rows, weight: Fp8Rows, like: Tensor) -> Tensor:

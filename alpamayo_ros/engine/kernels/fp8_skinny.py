@@ -27,12 +27,15 @@ class Fp8Tiles:
     inner: int  # of the sum, loaded at once
     warps: int
     stages: int
+    splits: int = 1  # parts of the sum, of products that are added
 
 
 # Measured at full size on an H200.
 FEW_COLUMNS = Fp8Tiles(columns=64, inner=256, warps=4, stages=4)
 MANY_COLUMNS = Fp8Tiles(columns=64, inner=128, warps=4, stages=6)
+LONG_SUM = Fp8Tiles(columns=64, inner=256, warps=4, stages=4, splits=4)
 FEW = 8192  # columns, up to here
+LONG = 8192  # numbers of a sum, from here on
 
 
 def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, tiles: Fp8Tiles | None = None) -> Tensor:
@@ -53,8 +56,29 @@ def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, tiles: Fp8Tiles | N
 
 
 def add_product(hidden: Tensor, x: Fp8Rows, weight: Fp8Rows, tiles: Fp8Tiles | None = None) -> Tensor:
-    """Add x W^T to the residual stream [rows, columns] in place; gives the residual stream."""
-    _launch(x, weight, hidden, ADDED, tiles)
+    """Add x W^T to the residual stream [rows, columns] in place; gives the residual stream.
+
+    Few columns with long sums are computed in parts, so that there are programs for all of the GPU.
+    """
+    if tiles is None and x.values.shape[1] >= LONG:
+        tiles = LONG_SUM
+    if tiles is None or tiles.splits == 1:
+        _launch(x, weight, hidden, ADDED, tiles)
+        return hidden
+    rows, columns = hidden.shape
+    parts = torch.empty(tiles.splits, rows, columns, dtype=torch.float32, device=hidden.device)
+    _launch(x, weight, parts, PLAIN, tiles)
+    width = min(1024, triton.next_power_of_2(columns))
+    _add_parts_kernel[(rows, triton.cdiv(columns, width))](
+        hidden,
+        parts,
+        hidden.numel(),
+        columns,
+        PARTS=tiles.splits,
+        WIDTH=width,
+        num_warps=4,
+        **launch_options(hidden.device),
+    )
     return hidden
 
 
@@ -67,10 +91,10 @@ def gated_product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, tiles: Fp8Til
 
 def _launch(x: Fp8Rows, weight: Fp8Rows, result: Tensor, after: int, tiles: Fp8Tiles | None) -> None:
     rows, inner = x.values.shape
-    columns = result.shape[1]
+    columns = result.shape[-1]
     if tiles is None:
         tiles = FEW_COLUMNS if columns <= FEW else MANY_COLUMNS
-    _fp8_product_kernel[(triton.cdiv(columns, tiles.columns),)](
+    _fp8_product_kernel[(triton.cdiv(columns, tiles.columns), tiles.splits)](
         x.values,
         x.scales,
         weight.values,
@@ -83,6 +107,7 @@ def _launch(x: Fp8Rows, weight: Fp8Rows, result: Tensor, after: int, tiles: Fp8T
         HEIGHT=max(16, triton.next_power_of_2(rows)),
         COLUMNS=tiles.columns,
         STEP=min(tiles.inner, triton.next_power_of_2(inner)),
+        SPLITS=tiles.splits,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
         **launch_options(result.device),
@@ -95,7 +120,7 @@ def _fp8_product_kernel(
     x_scales,  # [rows]
     weight,  # [columns, INNER]; when gated [2 columns, INNER]
     weight_scales,  # of its rows
-    result,  # [rows, columns]; when added, the residual stream before
+    result,  # [SPLITS, rows, columns]; when added, the residual stream before
     rows,
     columns,
     INNER: tl.constexpr,
@@ -103,8 +128,10 @@ def _fp8_product_kernel(
     HEIGHT: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
+    STEPS: tl.constexpr = (INNER + STEP - 1) // STEP
     WHOLE: tl.constexpr = INNER % STEP == 0
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.arange(0, HEIGHT)
@@ -122,7 +149,9 @@ def _fp8_product_kernel(
 
     total = tl.zeros([COLUMNS, HEIGHT], tl.float32)
     total_up = tl.zeros([COLUMNS, HEIGHT], tl.float32)
-    for at in range(0, INNER, STEP):
+    split = tl.program_id(1)
+    for number in range(split * STEPS // SPLITS, (split + 1) * STEPS // SPLITS):
+        at = number * STEP
         weight_mask = column_exists[:, None]
         x_mask = row_exists[None, :]
         if not WHOLE:
@@ -138,9 +167,21 @@ def _fp8_product_kernel(
     scale = tl.load(x_scales + row, mask=row_exists, other=0.0)[None, :]
     total = total * (factor[:, None] * scale)
     mask = column_exists[:, None] & row_exists[None, :]
-    to = result + row[None, :] * columns + column[:, None]
+    to = result + split.to(tl.int64) * rows * columns + row[None, :] * columns + column[:, None]
     if AFTER == 1:
         total += tl.load(to, mask=mask, other=0.0).to(tl.float32)
     if AFTER == 2:
         total = total / (1.0 + tl.exp(-total)) * (total_up * (factor_up[:, None] * scale))
     tl.store(to, total.to(result.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _add_parts_kernel(hidden, parts, part, columns, PARTS: tl.constexpr, WIDTH: tl.constexpr, DEPENDENT: tl.constexpr):
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = column < columns
+    at = tl.program_id(0) * columns + column
+    wait_for_inputs(DEPENDENT)
+    total = tl.load(hidden + at, mask=inside, other=0.0).to(tl.float32)
+    for number in tl.static_range(PARTS):
+        total += tl.load(parts + number * part + at, mask=inside, other=0.0)
+    tl.store(hidden + at, total.to(hidden.dtype.element_ty), mask=inside)

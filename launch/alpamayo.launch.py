@@ -31,12 +31,14 @@ def generate_launch_description() -> LaunchDescription:
                 description=f"Parameter file of the rig; {config} holds examples",
             ),
             DeclareLaunchArgument(
-                "checkpoint", default_value="", description="Folder of the checkpoint; empty: as in params_file"
+                "checkpoint",
+                default_value="",
+                description="Folder of the checkpoint, or mini for the one that comes along; empty: as in params_file",
             ),
             DeclareLaunchArgument(
                 "engine",
                 default_value="",
-                choices=["", "transformers", "vllm", "null"],
+                choices=["", "transformers", "native", "vllm", "null"],
                 description="Engine; empty: as in params_file; null needs no checkpoint and drives straight on",
             ),
             DeclareLaunchArgument(
@@ -80,14 +82,7 @@ def generate_launch_description() -> LaunchDescription:
             SetEnvironmentVariable("FASTDDS_BUILTIN_TRANSPORTS", LaunchConfiguration("fastdds_transports")),
             OpaqueFunction(function=_node),
             OpaqueFunction(function=_evaluation, condition=IfCondition(LaunchConfiguration("evaluate"))),
-            Node(
-                package="rviz2",
-                executable="rviz2",
-                name="alpamayo_rviz",
-                arguments=["-d", LaunchConfiguration("rviz_config")],
-                parameters=[{"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}],
-                condition=IfCondition(LaunchConfiguration("rviz")),
-            ),
+            OpaqueFunction(function=_rviz, condition=IfCondition(LaunchConfiguration("rviz"))),
         ]
     )
 
@@ -101,7 +96,7 @@ def _node(context: LaunchContext) -> list[Node]:
     }
     # a checkpoint called 1.5 would become a number
     for parameter, name in (
-        ("engine.checkpoint", "checkpoint"),
+        ("engine.checkpoint", "checkpoint"),  # the node knows ~ itself
         ("engine.kind", "engine"),
         ("odometry.topic", "odometry"),
     ):
@@ -115,7 +110,7 @@ def _node(context: LaunchContext) -> list[Node]:
             namespace=argument("namespace"),
             output="screen",
             emulate_tty=True,
-            parameters=[argument("params_file"), overrides],
+            parameters=[_path(context, "params_file"), overrides],
             arguments=["--ros-args", "--log-level", argument("log_level")],
         )
     ]
@@ -125,7 +120,7 @@ def _evaluation(context: LaunchContext) -> list[Node]:
     """A function for the same reason. It has a minute for its report before launch ends it."""
     argument = partial(_argument, context)
     name = f"/{argument('namespace').strip('/')}/{argument('node_name')}".replace("//", "/")
-    words = ["--config", argument("params_file"), "--out", argument("evaluation_out"), "--node", name]
+    words = ["--config", _path(context, "params_file"), "--out", _path(context, "evaluation_out"), "--node", name]
     if argument("odometry"):
         words += ["--odometry-topic", argument("odometry")]
     return [
@@ -140,6 +135,23 @@ def _evaluation(context: LaunchContext) -> list[Node]:
             sigkill_timeout="30",
         )
     ]
+
+
+def _rviz(context: LaunchContext) -> list[Node]:
+    return [
+        Node(
+            package="rviz2",
+            executable="rviz2",
+            name="alpamayo_rviz",
+            arguments=["-d", _path(context, "rviz_config")],
+            parameters=[{"use_sim_time": _argument(context, "use_sim_time") == "true"}],
+        )
+    ]
+
+
+def _path(context: LaunchContext, name: str) -> str:
+    """With ~ expanded, which a shell doesn't behind name:=."""
+    return str(Path(_argument(context, name)).expanduser())
 
 
 def _argument(context: LaunchContext, name: str) -> str:

@@ -128,11 +128,22 @@ class EngineSettings:
     base_model: str = declare("", "Folder of the backbone's tokenizer, where the checkpoint names only its origin.")
     device: str = declare("auto", "auto, cpu, cuda or cuda:N.", needed=True)
     dtype: str = declare("auto", "Of the weights.", choices=("auto", "float32", "bfloat16", "float16"))
+    quantization: str = declare(
+        "none",
+        "fp8: the backbone's layers in FP8: faster, less memory, and approximate; fp8_expert: the expert's too; native "
+        "alone.",
+        choices=("none", "fp8", "fp8_expert"),
+    )
     deadline: float = declare(
         0.0, "A tick that takes longer is dropped as deadline_missed, s; 0: no limit.", low=0, high=600, dynamic=True
     )
     kv_cache_memory: float = declare(
         0.0, "GiB of the KV cache (native, vllm) on each device; 0: what is enough for the rig.", low=0, high=1024
+    )
+    jpeg_decoder: str = declare(
+        "opencv",
+        "opencv: on the CPU, the same everywhere; nvjpeg: on the GPU (native, transformers), with other roundings.",
+        choices=("opencv", "nvjpeg"),
     )
     tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)
     process: str = declare(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
@@ -62,18 +65,27 @@ class FrameFeatures:
     * Features lie in memory that the allocator would give to the next encoding as soon as nobody holds them, although
       kernels of the reader's stream may not have run yet. A prediction holds its features until its answer is on the
       host; one that fails doesn't, so `get` records the reader's stream with them.
+    * What decodes JPEGs on the device does so on a stream that it chooses, into memory of this one: under the lock too,
+      so that nothing is queued which would still use that memory.
     * A graph for a new size of image is captured under the lock, in thread_local mode: other threads may use CUDA
       then, except to wait for the whole device, which StageClock doesn't.
     """
 
     def __init__(
-        self, vision: VisionModel, images: ImageConfig, device: torch.device, capacity: int, resize: Resize = resize
+        self,
+        vision: VisionModel,
+        images: ImageConfig,
+        device: torch.device,
+        capacity: int,
+        resize: Resize = resize,
+        jpegs: GpuJpegs | None = None,
     ) -> None:
         self._vision = vision
         self._images = images
         self._device = device
         self._capacity = capacity
         self._resize = resize
+        self._jpegs = jpegs  # None: every picture is decoded on the host
         self._kept: OrderedDict[int, Future[EncodedFrame]] = OrderedDict()  # by serial, the one used last at the end
         self._keeping = threading.Lock()  # of _kept
         self._encoding = threading.Lock()
@@ -92,16 +104,19 @@ class FrameFeatures:
         Raises:
             BadImageError: a frame can't be decoded or has a size that the model can't take.
         """
-        results, claims = self._claim(frames)
-        self._redeem(claims, clock)  # first: those who wait for these may have what is waited for below
-        there = all(result.done() for result in results)
-        with nullcontext() if there else clock.host_stage(WAITING):
-            encoded = [result.result() for result in results]
+        results, claims = self._claim_and_wait(frames, clock)
+        if any(
+            _failed(result) for result in results
+        ):  # in another thread, as when it finds no memory; here it may work
+            results, more = self._claim_and_wait(frames, clock)
+            claims += more
+        encoded = [result.result() for result in results]
         if self._stream is not None:
             reader = torch.cuda.current_stream(self._device)
             for each in encoded:
-                each.features.embeddings.record_stream(reader)
-                each.features.deepstack.record_stream(reader)
+                for part in (each.features.embeddings, each.features.deepstack):
+                    if part.is_cuda:  # a tower may leave them on the host
+                        part.record_stream(reader)
         return FoundFrames(encoded, len(claims))
 
     def prepare(self, frames: Sequence[Frame]) -> None:
@@ -113,6 +128,17 @@ class FrameFeatures:
         """Forget all; who waits for a frame still gets it."""
         with self._keeping:
             self._kept.clear()
+
+    def _claim_and_wait(
+        self, frames: Sequence[Frame], clock: StageClock
+    ) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
+        """Every frame's result, which is there or failed, and the claims that were this thread's."""
+        results, claims = self._claim(frames)
+        self._redeem(claims, clock)  # first: those who wait for these may have what is waited for below
+        if not all(result.done() for result in results):
+            with clock.host_stage(WAITING):
+                wait(results)
+        return results, claims
 
     def _claim(self, frames: Sequence[Frame]) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
         """Every frame's result, there or still to come, and those that are now the caller's to encode."""
@@ -131,38 +157,61 @@ class FrameFeatures:
     def _redeem(self, claims: Sequence[_Claim], clock: StageClock) -> None:
         """Encode what was claimed. Whatever happens, every claim gets its result or the error."""
         try:
-            decoded = self._decode_all(claims, clock)
-            if decoded:
-                self._encode([claim for claim, _ in decoded], [picture for _, picture in decoded], clock)
+            for_device = [claim for claim in claims if self._jpegs is not None and self._jpegs.takes(claim.frame)]
+            decoded = self._decode_on_host([claim for claim in claims if claim not in for_device], clock)
+            if decoded or for_device:
+                with self._device_to_oneself(clock):
+                    decoded += self._decode_on_device(for_device, clock)
+                    features = self._encode([picture for _, picture in decoded], clock)
+                for (claim, picture), each in zip(decoded, features, strict=True):
+                    claim.result.set_result(EncodedFrame(each, *picture.shape[:2]))
         except BaseException as error:
             for claim in claims:
                 if not claim.result.done():
                     self._fail(claim, error)
             raise
 
-    def _decode_all(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
+    def _decode_on_host(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
         """Decode side by side; those that can be."""
         if not claims:
             return []
-        decoded = []
         with clock.host_stage("decode"):
             decoding = [self._decoders.submit(self._decode, claim.frame) for claim in claims]
             wait(decoding)  # for all, whatever becomes of one: their data are there no longer than this call
-            for claim, picture in zip(claims, decoding, strict=True):
-                try:
-                    decoded.append((claim, picture.result()))
-                except BadImageError as error:
-                    self._fail(claim, error)
-        return decoded
+        return self._usable(claims, [picture.result for picture in decoding])
 
-    def _encode(self, claims: Sequence[_Claim], pictures: Sequence[Tensor], clock: StageClock) -> None:
-        with self._device_to_oneself(clock):
-            with clock.stage("preprocess"):
-                patches = [preprocess([picture], self._images, self._device, self._resize) for picture in pictures]
-            with clock.stage("vision"):
-                features = self._vision.encode_each(patches)
-        for claim, each, picture in zip(claims, features, pictures, strict=True):
-            claim.result.set_result(EncodedFrame(each, *picture.shape[:2]))
+    def _decode_on_device(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
+        """Decode JPEG files together; what the device can't read is decoded on the host, or refused there."""
+        if self._jpegs is None or not claims:
+            return []
+        with clock.stage("decode"):
+            read = self._jpegs.decode([claim.frame for claim in claims])
+        there = [(claim, picture) for claim, picture in zip(claims, read, strict=True) if picture is not None]
+        others = [claim for claim, picture in zip(claims, read, strict=True) if picture is None]
+        checks = [partial(self._fitting, claim.frame, picture) for claim, picture in there]
+        return self._usable([claim for claim, _ in there], checks) + self._decode_on_host(others, clock)
+
+    def _usable(
+        self, claims: Sequence[_Claim], pictures: Sequence[Callable[[], Tensor]]
+    ) -> list[tuple[_Claim, Tensor]]:
+        """Those whose picture can be had; the others fail."""
+        usable = []
+        for claim, picture in zip(claims, pictures, strict=True):
+            try:
+                usable.append((claim, picture()))
+            except BadImageError as error:
+                _let_go_of_data(error)
+                self._fail(claim, error)
+        return usable
+
+    def _encode(self, pictures: Sequence[Tensor], clock: StageClock) -> list[ImageFeatures]:
+        """Features of each."""
+        if not pictures:
+            return []
+        with clock.stage("preprocess"):
+            patches = [preprocess([picture], self._images, self._device, self._resize) for picture in pictures]
+        with clock.stage("vision"):
+            return list(self._vision.encode_each(patches))
 
     @contextmanager
     def _device_to_oneself(self, clock: StageClock) -> Iterator[None]:
@@ -192,11 +241,27 @@ class FrameFeatures:
 
     def _decode(self, frame: Frame) -> Tensor:
         """RGB uint8 [H, W, 3] on the host, for a GPU in memory that it reads by itself."""
-        picture = torch.from_numpy(np.ascontiguousarray(decode(frame)))
+        picture = self._fitting(frame, torch.from_numpy(np.ascontiguousarray(decode(frame))))
+        return picture.pin_memory() if self._device.type == "cuda" else picture
+
+    def _fitting(self, frame: Frame, picture: Tensor) -> Tensor:
+        """The frame's picture. Raises BadImageError where the model can't take its size."""
         height, width, _ = picture.shape
         try:
             target_size(height, width, self._images)
         except BadImageError as error:
             message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
             raise BadImageError(message, frame.serial) from error
-        return picture.pin_memory() if self._device.type == "cuda" else picture
+        return picture
+
+
+def _failed(result: Future[EncodedFrame]) -> bool:
+    """Whether something else than the frame itself was to blame."""
+    return not isinstance(result.exception(), BadImageError | None)
+
+
+def _let_go_of_data(error: BaseException | None) -> None:
+    """Clear the local variables of what has failed: another thread may hold the error beyond this call."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

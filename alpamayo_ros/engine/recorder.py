@@ -209,8 +209,9 @@ def _with_whole_paths(settings: Settings) -> dict[str, Any]:
     """The parameters, with folders given from where the node was started named so that they are found from anywhere."""
     values = settings.flat()
     for name in ("engine.checkpoint", "engine.base_model"):
-        if values[name] and Path(values[name]).is_dir():  # or else it is a Hugging Face name
-            values[name] = str(Path(values[name]).resolve())
+        folder = Path(values[name]).expanduser()
+        if values[name] and folder.is_dir():  # or else it is a Hugging Face name
+            values[name] = str(folder.resolve())
     return values
 
 

@@ -22,6 +22,7 @@ from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.guidance import read_without_route
 from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
@@ -58,6 +59,7 @@ class StepwiseEngine:
         max_cameras: int,
         draw: DrawTokens,
         resize: Resize = resize,
+        jpegs: GpuJpegs | None = None,
     ) -> None:
         self.info = EngineInfo(
             engine=kind,
@@ -77,7 +79,7 @@ class StepwiseEngine:
         self._prompts = TickPrompts(model.config, model.vocabulary)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
-        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize)
+        self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize, jpegs)
         self._closed = False
 
     def warm_up(self) -> None:
@@ -133,6 +135,16 @@ class StepwiseEngine:
         options = replace(options, num_samples=1)
         check_options(options, observation, self.info, self._model.vocabulary)
         return self._guarded(self._ask, observation, options, question)
+
+    @torch.inference_mode()
+    def first_logits(self, observation: Observation, options: SamplingOptions) -> Tensor:
+        """What a tick's reasoning begins with, for comparisons: the logits [V] float32 after its prompt, on the CPU."""
+        self._check_open()
+        model = self._model
+        tick = self._tick(observation, options, StageClock(model.device))
+        batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
+        logits: Tensor = model.backbone.read(batch, self._cache(batch.length))[0, -1]
+        return logits.cpu()
 
     def close(self) -> None:
         """Free the weights and all that was kept."""

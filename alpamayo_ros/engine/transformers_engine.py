@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.sampling import draw_each
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
@@ -14,8 +15,10 @@ from alpamayo_ros.model.alpamayo import AlpamayoModel
 class TransformersEngine(StepwiseEngine):
     """Runs AlpamayoModel as it is."""
 
-    def __init__(self, model: AlpamayoModel, name: str, max_samples: int, max_cameras: int) -> None:
-        super().__init__("transformers", model, name, max_samples, max_cameras, draw_each)
+    def __init__(
+        self, model: AlpamayoModel, name: str, max_samples: int, max_cameras: int, jpegs: GpuJpegs | None = None
+    ) -> None:
+        super().__init__("transformers", model, name, max_samples, max_cameras, draw_each, jpegs=jpegs)
 
     @classmethod
     def load(cls, checkpoint: str, **options: Any) -> TransformersEngine:
@@ -30,4 +33,6 @@ class TransformersEngine(StepwiseEngine):
             EngineError: a device that isn't there, or has too little memory.
         """
         wanted = LoadOptions(**options)
-        return cls(load_model(checkpoint, wanted), checkpoint, wanted.max_samples, wanted.max_cameras)
+        model = load_model(checkpoint, wanted)
+        jpegs = jpegs_by_options(wanted, model.device)
+        return cls(model, checkpoint, wanted.max_samples, wanted.max_cameras, jpegs)

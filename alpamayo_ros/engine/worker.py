@@ -35,7 +35,8 @@ class Outcome:
     observation: Observation
     prediction: Prediction | None
     skip: Skip | None
-    assemble_ms: float = 0.0  # from the arrival of the message that completed it to the engine's start
+    wait_ms: float = 0.0  # from the arrival of the message that completed it until the engine was free; 0 if it was
+    assemble_ms: float = 0.0  # from then to the engine's start
     engine_ms: float = 0.0  # inside the engine
     done: float = 0.0  # monotonic s, when the engine had answered
     bad_image: BadImageError | None = None  # a frame could not be decoded
@@ -88,7 +89,9 @@ class Worker:
         self._deliver = deliver
         self._max_input_age = max_input_age
         self._now_ns = now_ns
-        self._wake = threading.Condition()
+        lock = threading.Lock()
+        self._wake = threading.Condition(lock)  # the engine's thread
+        self._wake_preparing = threading.Condition(lock)  # the other one, if there is one: not at every tick
         self._job: _Job | None = None
         self._questions: deque[_Question] = deque()
         self._alongside = engine.prepares_alongside
@@ -96,6 +99,7 @@ class Worker:
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
         self._busy_since: float | None = None
+        self._free_since = time.monotonic()  # monotonic s; of the engine's thread alone
         self._present: _Job | _Question | None = None
         self._lost_to_questions = 0
         self._stopping = False
@@ -119,7 +123,7 @@ class Worker:
             replaced, self._job = self._job, _Job(observation, options, since)
             by_question = replaced is not None and isinstance(self._present, _Question)
             self._lost_to_questions += by_question
-            self._wake.notify_all()
+            self._wake.notify()
         if replaced is not None:
             numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
             if by_question:
@@ -132,14 +136,14 @@ class Worker:
         if fresh:
             with self._wake:
                 self._frames.update(fresh)
-                self._wake.notify_all()
+                (self._wake_preparing if self._alongside else self._wake).notify()
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
         """Ask about a scene, between two ticks."""
         asked = _Question(observation, question, options, Future())
         with self._wake:
             self._questions.append(asked)
-            self._wake.notify_all()
+            self._wake.notify()
         return asked.answer
 
     def start_epoch(self, epoch: int) -> None:
@@ -192,7 +196,8 @@ class Worker:
             self._frames.clear()
             questions = list(self._questions)
             self._questions.clear()
-            self._wake.notify_all()
+            self._wake.notify()
+            self._wake_preparing.notify()
         for question in questions:
             question.answer.cancel()
         until = time.monotonic() + timeout
@@ -202,6 +207,7 @@ class Worker:
 
     def _run(self) -> None:
         while True:
+            self._free_since = time.monotonic()
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._may_prepare)
                 if self._stopping:
@@ -231,8 +237,8 @@ class Worker:
 
     def _run_preparing(self) -> None:
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._frames)
+            with self._wake_preparing:
+                self._wake_preparing.wait_for(lambda: self._stopping or self._frames)
                 if self._stopping:
                     return
                 frames = list(self._frames.values())
@@ -267,7 +273,16 @@ class Worker:
             return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started
-        outcome = Outcome(job.observation, prediction, None, (started - job.arrived) * 1e3, engine_s * 1e3, done)
+        ready = max(job.arrived, self._free_since)
+        outcome = Outcome(
+            job.observation,
+            prediction,
+            skip=None,
+            wait_ms=(ready - job.arrived) * 1e3,
+            assemble_ms=(started - ready) * 1e3,
+            engine_ms=engine_s * 1e3,
+            done=done,
+        )
         skip = self._refusal(job.observation, prediction, engine_s)
         return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
 

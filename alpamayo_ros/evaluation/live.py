@@ -166,7 +166,7 @@ class LiveEvaluation:
         future = self._truth(t0_ns).future(t0_ns)
         record = tick_record(tick, score(observation, prediction, chosen, future))
         stages = dict(zip(status.stages, map(float, status.stage_ms), strict=True))
-        engine = [took for stage, took in stages.items() if stage not in ("assemble", "publish")]
+        engine = [took for stage, took in stages.items() if stage not in ("wait", "assemble", "publish")]
         age_ms = float(status.age_at_publication) * 1e3
         record |= {
             "finish_reason": None,  # and what else the messages don't tell

@@ -78,6 +78,7 @@ class Drive:
         self._enabled = True
         self._active = False
         self._silent = True  # no tick since the last heartbeat
+        self._stopped_ns: int | None = None  # where the clock stands, when it does
         self._newest: Observation | None = None
         self._overdue_t0_ns: int | None = None  # of the tick that was last said to be overdue
         timing = settings.timing
@@ -170,12 +171,17 @@ class Drive:
         self._worker.max_result_age = settings.timing.max_result_age
         self._worker.deadline = settings.engine.deadline
 
-    def heartbeat(self, clock_stopped_for: float) -> None:
-        """Once a second: end a tick that waits too long, and say why when there was no tick at all."""
+    def heartbeat(self, now_ns: int, clock_stopped_for: float) -> None:
+        """Once a second: end a tick that waits too long, and say why when there was no tick at all.
+
+        Args:
+            now_ns: the node's clock, read before the other.
+            clock_stopped_for: s of steady time; 0 when it runs.
+        """
         if not self._active:
             return
-        now_ns = self._now_ns()
         with self._lock:
+            self._stopped_ns = now_ns if clock_stopped_for else None
             self._block(SkipReason.CLOCK_STOPPED, bool(clock_stopped_for), steady_s=round(clock_stopped_for, 1))
         self._advance(now_ns)
         with self._lock:
@@ -269,6 +275,9 @@ class Drive:
     def _advance(self, now_ns: int, arrived: float | None = None) -> None:
         """See whether a tick is decided, by a message that arrived then (monotonic s) or by time."""
         with self._lock:
+            if self._stopped_ns not in (None, now_ns):  # the clock goes on: ticks needn't wait for a heartbeat
+                self._stopped_ns = None
+                self._block(SkipReason.CLOCK_STOPPED, False)
             self._note_epoch()
             self._worker.prepare(self._builder.frames_to_prepare())
             result = self._builder.poll(now_ns)
@@ -302,6 +311,7 @@ class Drive:
                 self._skip(Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers}))
                 return
             stages = {
+                **({"wait": outcome.wait_ms} if outcome.wait_ms else {}),
                 "assemble": outcome.assemble_ms,
                 **outcome.prediction.timings.stages_ms,
                 "publish": (time.monotonic() - outcome.done) * 1e3,

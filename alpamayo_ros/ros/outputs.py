@@ -15,7 +15,7 @@ from alpamayo_ros.core.settings import OutputSettings, Settings
 from alpamayo_ros.core.trajectory_points import TrajectoryPoints, trajectory_points
 from alpamayo_ros.core.types import Array, EgoPose, Observation, Prediction
 from alpamayo_ros.msg import Reasoning, Trajectory, TrajectoryCandidates
-from alpamayo_ros.ros import autoware, convert, markers
+from alpamayo_ros.ros import autoware, convert, markers, serialized
 from alpamayo_ros.ros.overlay import Overlay
 from alpamayo_ros.ros.topics import Endpoint, topic_qos, type_name
 
@@ -43,6 +43,7 @@ class Outputs:
         self._node = node
         self._overlay = overlay
         self._base_frame = settings.odometry.base_frame
+        serialized.warm_up(self._base_frame)
         self._place: tuple[Array | None, str] = (None, self._base_frame)  # the vehicle's last one, and in which frame
         wanted = settings.output.autoware_trajectory
         self._topics = TOPICS | ({"autoware_trajectory": autoware.Trajectory} if wanted else {})
@@ -73,9 +74,9 @@ class Outputs:
             pose, frame_id = None, self._base_frame  # type: ignore[assignment]
         chosen = select(prediction, settings.selection)
         points = trajectory_points(chosen.xyz, chosen.rotation, chosen.actions, chosen.speed, pose)
-        self._send("path", convert.path_message(points, t0_ns, frame_id))
+        self._send("path", serialized.path_bytes(points, t0_ns, frame_id))
         valid_ns = round(settings.valid_for * SECOND_NS)
-        self._send("trajectory", convert.trajectory_message(points, t0_ns, frame_id, valid_ns))
+        self._send("trajectory", serialized.trajectory_bytes(points, t0_ns, frame_id, valid_ns))
         if "autoware_trajectory" in self._publishers:
             self._send("autoware_trajectory", autoware.autoware_message(points, t0_ns, frame_id))
         of_text = max(chosen.index, 0)  # the mean of all has no text of its own: sample 0's, as it is with shared ones

@@ -48,7 +48,7 @@ class TickLog:
         elif skip.reason is SkipReason.WAITING_FOR_ODOMETRY:
             hint = f"nothing on {self._odometry_topic} yet"
         elif skip.reason is SkipReason.CAMERA_STALE:
-            hint = hint_of_age(max(numbers["age_s"]))
+            hint = hint_of_age(max(numbers.get("age_s", [0.0])))  # none of a tick that waited too long for the engine
         elif skip.reason is SkipReason.ODOMETRY_STALE:
             hint = hint_of_age(numbers["age_s"])
         return f"{skip.describe()} ({hint})" if hint else skip.describe()

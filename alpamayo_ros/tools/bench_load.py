@@ -1,7 +1,8 @@
 """Publish what a vehicle's sensors would: JPEG cameras and odometry, at steady rates, from a process of its own.
 
-The vehicle drives straight on at 10 m/s; the pictures are noise over a gradient, of about the size that a camera
-driver's JPEGs have. Used by `alpamayo_ros.tools.bench`, and useful on its own to load a node by hand.
+The vehicle drives straight on at 10 m/s, and the pictures stand still: with `sampling.temperature` 0 a tick's reasoning
+is the last one's, and confirmed as its draft. They are noise over a gradient, of about the size that a camera driver's
+JPEGs have. Used by `alpamayo_ros.tools.bench`, and useful on its own to load a node by hand.
 """
 
 from __future__ import annotations
@@ -65,13 +66,16 @@ def main(arguments: list[str] | None = None) -> None:
     pose.pose.pose.orientation.w = 1.0
     pose.twist.twist.linear.x = SPEED
 
-    started = time.monotonic()
+    started, first_stamp = time.monotonic(), node.get_clock().now()
     due_frame = due_pose = started
     while (now := time.monotonic()) < started + options.seconds:
         if now >= due_pose:
             due_pose += 1 / options.odometry_rate
-            pose.header.stamp = node.get_clock().now().to_msg()
-            pose.pose.pose.position.x = SPEED * (now - started)
+            stamp = node.get_clock().now()
+            pose.header.stamp = stamp.to_msg()
+            pose.pose.pose.position.x = (
+                SPEED * (stamp - first_stamp).nanoseconds * 1e-9
+            )  # the same history at each tick
             odometry.publish(pose)
         if now >= due_frame:
             due_frame += 1 / options.camera_rate

@@ -17,20 +17,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.evaluation.rig import parameter_argument
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import guarded, run_command
-from alpamayo_ros.tools.figures import distribution, report
+from alpamayo_ros.tools.figures import report
 from alpamayo_ros.tools.live_paths import child_process
+from alpamayo_ros.tools.tick_figures import Observed, status_line
 
 CAMERAS = {"cross_left": 0, "front_wide": 1, "cross_right": 2, "front_tele": 6}
 CAMERA_RATE, ODOMETRY_RATE = 30.0, 100.0  # Hz
-SETTLE = 5.0  # s of load before anything is counted
+SETTLE, SETTLE_AGAIN = 5.0, 2.0  # s of load before anything is counted, at first and after a change
 NULL_START, ENGINE_START = 60.0, 420.0  # s that a node may take until it is active
+CHANGE_TIMEOUT = 5.0  # s
 SHUTDOWN_TIMEOUT = 20.0  # s; a model of full size takes its time
 NODE = "/alpamayo"
 STAYS_UNCONFIGURED = "the node is unconfigured and does nothing"  # in its log
@@ -45,37 +47,6 @@ RIG = {
         }
     }
 }
-OWN_STAGES = ("assemble", "publish")
-
-
-@dataclass
-class Observed:
-    """What the node's status messages said."""
-
-    stages: dict[str, list[float]] = field(default_factory=dict)  # ms
-    ages: list[float] = field(default_factory=list)  # ms
-    last_t0: int = 0
-    state: str = ""
-    ticks: int = 0
-    dropped: tuple[int, int] = (0, 0)  # before counting, and now
-    skipped: dict[str, int] = field(default_factory=dict)  # since the node was configured
-
-    def take(self, status: Any, counting: bool) -> bool:
-        """Note a status message; whether it was a counted tick. The 1 Hz repetitions of a tick are passed over."""
-        self.state = status.lifecycle_state
-        self.skipped = dict(zip(status.skip_reasons, status.skip_counts, strict=True))
-        self.dropped = (self.dropped[0] if counting else status.ticks_dropped, status.ticks_dropped)
-        t0 = status.header.stamp.sec * 1_000_000_000 + status.header.stamp.nanosec
-        if not status.ok or t0 == self.last_t0:
-            return False
-        self.last_t0 = t0
-        if not counting:
-            return False
-        self.ticks += 1
-        self.ages.append(status.age_at_publication * 1e3)
-        for name, ms in zip(status.stages, status.stage_ms, strict=True):
-            self.stages.setdefault(name, []).append(ms)
-        return True
 
 
 def bench_node(
@@ -85,6 +56,8 @@ def bench_node(
     start: float = NULL_START,
     log: Path | None = None,
     statuses: TextIO | None = None,
+    bare: bool = True,
+    changes: Sequence[str] = (),
 ) -> None:
     """The node's overhead, CPU share and memory, the engine's stages, and the rate.
 
@@ -94,22 +67,23 @@ def bench_node(
         start: s that it may take until it is active.
         log: where the node's output goes; None: a file that is gone afterwards.
         statuses: gets a JSON line per counted tick.
+        bare: also measure a bare subscriber of the same messages, for the ratio.
+        changes: parameters as NAME:=VALUE that are changed while the node runs, one after the other; after each it is
+            measured once more.
 
     Raises:
-        EngineError: the node didn't become active, or made no path.
+        EngineError: the node didn't become active, made no path, or refused a change.
     """
-    import psutil
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
 
     from alpamayo_ros.msg import InferenceStatus
 
-    observed = Observed()
-    counting = False
+    observed, counting, change = Observed(), False, None
 
     def listen(status: Any) -> None:
         if observed.take(status, counting) and statuses is not None:
-            statuses.write(status_line(status) + "\n")
+            statuses.write(status_line(status, change) + "\n")
 
     rclpy.init()
     listener = rclpy.create_node("bench")
@@ -120,7 +94,7 @@ def bench_node(
     load = [sys.executable, "-m", "alpamayo_ros.tools.bench_load", "--odometry", odometry]
     for name in CAMERAS:
         load += ["--camera", f"/bench/{name}/image/compressed"]
-    load += ["--seconds", str(seconds + SETTLE + 30), "--camera-rate", str(CAMERA_RATE)]
+    load += ["--seconds", str((seconds + SETTLE) * (1 + len(changes)) + 30), "--camera-rate", str(CAMERA_RATE)]
     load += ["--odometry-rate", str(ODOMETRY_RATE)]
     try:
         with tempfile.TemporaryDirectory() as scratch:
@@ -132,54 +106,29 @@ def bench_node(
                 spin_until(executor, lambda: is_active(observed, node, said), start, "become active", said)
                 with running(load):
                     spin_until(executor, lambda: observed.last_t0 > 0, 30, "publish its first path", said)
-                    spin_for(executor, SETTLE, "settling")
-                    process, counting, before = psutil.Process(node.pid), True, cpu_seconds(node.pid)
-                    started = time.monotonic()
-                    spin_for(executor, seconds, "node under load")
-                    passed = time.monotonic() - started
-                    node_share = (cpu_seconds(node.pid) - before) / passed
-                    resident = peak_resident(process.pid)
-            bare_share = bench_bare_subscriber(load, odometry, min(seconds / 2, 15))
+                    for change in (None, *changes):
+                        if change is not None:
+                            change_parameter(listener, executor, change)
+                            report("changed", "1", parameter=change)
+                        spin_for(executor, SETTLE if change is None else SETTLE_AGAIN, "settling")
+                        observed, counting, before = observed.anew(), True, cpu_seconds(node.pid)
+                        started = time.monotonic()
+                        spin_for(executor, seconds, "node under load")
+                        passed, counting = time.monotonic() - started, False
+                        node_share = (cpu_seconds(node.pid) - before) / passed
+                        if not observed.ticks:
+                            skipped = observed.skipped
+                            raise EngineError(f"the node published no path in {seconds:g} s; skipped: {skipped}")
+                        observed.report(passed)
+                    resident = peak_resident(node.pid)
+            bare_share = bench_bare_subscriber(load, odometry, min(seconds / 2, 15)) if bare else None
     finally:
         executor.shutdown()
         listener.destroy_node()
         rclpy.shutdown()
-    if not observed.ticks:
-        raise EngineError(f"the node published no path in {seconds:g} s; skipped: {observed.skipped}")
-    report("node: last needed message in to engine call", "ms", **distribution(observed.stages["assemble"]))
-    report("node: engine result to message out", "ms", **distribution(observed.stages["publish"]))
-    overhead = [a + b for a, b in zip(*(observed.stages[name] for name in OWN_STAGES), strict=True)]
-    report("node: overhead per tick", "ms", **distribution(overhead))
-    for name, values in observed.stages.items():
-        if name not in OWN_STAGES:
-            report(f"engine: {name}", "ms", **distribution(values))
-    report("node: age at publication", "ms", **distribution(observed.ages))
-    report("node: rate", "Hz", value=observed.ticks / passed)
-    dropped = observed.dropped[1] - observed.dropped[0]
-    report("node: ticks", "1", published=observed.ticks, dropped=dropped, skipped_since_start=observed.skipped)
-    report(
-        "node: CPU share of one core", "1", value=node_share, bare_subscriber=bare_share, ratio=node_share / bare_share
-    )
+    beside = {} if bare_share is None else {"bare_subscriber": bare_share, "ratio": node_share / bare_share}
+    report("node: CPU share of one core", "1", value=node_share, **beside)
     report("node: peak resident memory", "MB", value=resident / 1e6)
-
-
-def status_line(status: Any) -> str:
-    """A status message's numbers as JSON."""
-    stages = {name: round(ms, 2) for name, ms in zip(status.stages, status.stage_ms, strict=True)}
-    return json.dumps(
-        {
-            "t0_s": round(status.header.stamp.sec + status.header.stamp.nanosec * 1e-9, 3),
-            "ok": status.ok,
-            "engine": status.engine,
-            "stages_ms": stages,
-            "age_ms": round(status.age_at_publication * 1e3, 2),
-            "rate_hz": round(status.effective_rate, 2),
-            "published": status.ticks_published,
-            "dropped": status.ticks_dropped,
-            "skipped": status.ticks_skipped,
-            "gpu_bytes": status.gpu_memory_bytes,
-        }
-    )
 
 
 def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> float:
@@ -204,6 +153,25 @@ def bench_bare_subscriber(load: list[str], odometry: str, seconds: float) -> flo
         share = (cpu_seconds(bare.pid) - before) / (time.monotonic() - started)
         bare.kill()
     return share
+
+
+def change_parameter(listener: Any, executor: Any, change: str) -> None:
+    """Set a parameter of the running node, given as NAME:=VALUE.
+
+    Raises:
+        EngineError: it is refused, or there is no answer.
+    """
+    from rclpy.parameter import Parameter
+    from rclpy.parameter_client import AsyncParameterClient
+
+    name, value = parameter_argument(change)
+    future = AsyncParameterClient(listener, NODE).set_parameters([Parameter(name, value=value)])
+    executor.spin_until_future_complete(future, timeout_sec=CHANGE_TIMEOUT)
+    answer = future.result() if future.done() else None
+    if answer is None:
+        raise EngineError(f"no answer within {CHANGE_TIMEOUT:g} s to {change}")
+    if not answer.results[0].successful:
+        raise EngineError(f"{change} is refused: {answer.results[0].reason}")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -278,6 +246,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=ENGINE_START, help="s that loading the engine may take")
     parser.add_argument("--log", type=Path, help="file for the node's output")
     parser.add_argument("--statuses", type=Path, help="file for a JSON line per tick")
+    parser.add_argument("--no-bare", action="store_true", help="leave out the bare subscriber, 5 to 20 s")
+    parser.add_argument(
+        "--then",
+        action="append",
+        default=[],
+        metavar="NAME:=VALUE",
+        help="change this parameter while the node runs, and measure again; may be repeated",
+    )
     parser.add_argument("parameters", nargs="*", metavar="-- -p NAME:=VALUE", help="of the node")
     options = parser.parse_args(arguments)
     use_local_transports()
@@ -286,7 +262,15 @@ def main(arguments: list[str] | None = None) -> int:
         with contextlib.ExitStack() as stack:
             statuses = stack.enter_context(options.statuses.open("w")) if options.statuses else None
             parameters = options.parameters or ("-p", "engine.kind:=null")
-            bench_node(options.seconds, parameters, start=options.start, log=options.log, statuses=statuses)
+            bench_node(
+                options.seconds,
+                parameters,
+                start=options.start,
+                log=options.log,
+                statuses=statuses,
+                bare=not options.no_bare,
+                changes=options.then,
+            )
         return 0
 
     return guarded(work)

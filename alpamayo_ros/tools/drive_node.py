@@ -22,6 +22,7 @@ from alpamayo_ros.tools.play_bag import CLOCK_TOPIC, message_class
 DEPTH = 100
 POLL_S = 0.02
 CLOCK_STEP_S = 0.5  # while an answer is waited for, the clock moves by a microsecond so often: it has not stopped
+CLOCK_STEP_NS = 1000
 SECOND = 1_000_000_000
 
 
@@ -71,6 +72,9 @@ class DriveNode:
                 print(f"warning: {topic} is left out: its type {kind} is not installed ({error})", file=sys.stderr)
         self._answers: dict[int, Answer] = {}
         self._skips: dict[int, str] = {}
+        self._skipped_ns = -1  # the stamp of the last one: the heartbeat tells it again
+        self._now_ns = 0  # simulated
+        self._epoch = 0  # of the node under test
         self._reasoning: deque[tuple[int, str]] = deque(maxlen=DEPTH)
         self.state = ""  # the node's, as its status says
         self.engine, self.trained = "", False
@@ -95,8 +99,19 @@ class DriveNode:
         if topic in self._publishers:
             self._publishers[topic].publish(bytes(ros_types().serialize_cdr(message, message.__msgtype__)))
 
+    def set_clock(self, now_ns: int, patience_s: float) -> None:
+        """Simulated time jumps to that; wait until the node under test has noticed, and forgotten what was before.
+
+        A node whose time was there already has no jump to notice: after `patience_s` it is taken for one.
+        """
+        before, given_up = self._epoch, time.monotonic() + patience_s
+        while self._epoch <= before and time.monotonic() < given_up:
+            self.publish_clock(now_ns)
+            self.spin(POLL_S)
+
     def publish_clock(self, now_ns: int) -> None:
         """Simulated time is that."""
+        self._now_ns = now_ns
         message = self._clock_message()
         message.clock.sec, message.clock.nanosec = divmod(now_ns, SECOND)
         self._clock.publish(message)
@@ -128,15 +143,17 @@ class DriveNode:
                 )
             self.spin(POLL_S)
 
-    def wait_for(self, t0_ns: int, timeout_s: float) -> None:
-        """Until the node has answered the tick of that t0 by a trajectory or a reason, or the time is over."""
-        given_up = time.monotonic() + timeout_s
-        clock_due, moved_ns = time.monotonic() + CLOCK_STEP_S, t0_ns
-        while t0_ns not in self._answers and t0_ns not in self._skips and time.monotonic() < given_up:
+    def wait_for(self, t0_ns: int, timeout_s: float) -> bool:
+        """Until the node has answered the tick of that t0 by a trajectory or a reason; False when the time is over."""
+        given_up, clock_due = time.monotonic() + timeout_s, time.monotonic() + CLOCK_STEP_S
+        while t0_ns not in self._answers and t0_ns not in self._skips:
+            if time.monotonic() > given_up:
+                return False
             self._executor.spin_once(timeout_sec=POLL_S)
             if time.monotonic() > clock_due:
-                clock_due, moved_ns = time.monotonic() + CLOCK_STEP_S, moved_ns + 1000
-                self.publish_clock(moved_ns)
+                clock_due = time.monotonic() + CLOCK_STEP_S
+                self.publish_clock(self._now_ns + CLOCK_STEP_NS)
+        return True
 
     def take_answers(self) -> list[Answer]:
         """Those that have come since the last call, in order of their t0."""
@@ -148,9 +165,9 @@ class DriveNode:
         """What was written at a tick of late; "" where that hasn't come."""
         return next((text for stamp_ns, text in reversed(self._reasoning) if stamp_ns == t0_ns), "")
 
-    def take_skips(self) -> Counter[str]:
-        """How often each skip reason came since the last call."""
-        counts = Counter(self._skips.values())
+    def take_skips(self, since_ns: int = 0) -> Counter[str]:
+        """How often each skip reason came since the last call, for ticks from that t0 on."""
+        counts = Counter(reason for stamp_ns, reason in self._skips.items() if stamp_ns >= since_ns)
         self._skips.clear()
         return counts
 
@@ -165,8 +182,11 @@ class DriveNode:
 
     def _on_status(self, message: Any) -> None:
         self.state, self.engine, self.trained = message.lifecycle_state, message.engine, message.trained
-        if not message.ok and message.skip_reason:
-            self._skips[_ns(message.header.stamp)] = message.skip_reason
+        self._epoch = message.epoch
+        stamp_ns = _ns(message.header.stamp)
+        if message.skip_reason and stamp_ns != self._skipped_ns:
+            self._skipped_ns = stamp_ns
+            self._skips[stamp_ns] = message.skip_reason
 
 
 def _ns(stamp: Any) -> int:

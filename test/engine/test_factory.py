@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ def test_engines_are_made_by_name(checkpoint: Path) -> None:
     engine = create_engine("transformers", str(checkpoint), device="cpu", dtype="float32", max_samples=2, max_cameras=1)
     assert isinstance(engine, TransformersEngine)
     assert (engine.info.max_samples, engine.info.max_cameras) == (2, 1)
+
+
+def test_a_tilde_stands_for_the_home_folder_in_every_path(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    shortened = f"~/{checkpoint.name}"
+    engine = create_engine("transformers", shortened, base_model=f"{shortened}/vlm_base", device="cpu")
+    assert engine.info.model == str(checkpoint)
+    with pytest.raises(ConfigurationError, match=re.escape(f"{checkpoint.parent}/no/python")):
+        create_engine("null", "", python="~/no/python")
 
 
 def test_constants_are_rounded_as_nvidias_runtime_rounds_them_unless_asked_not_to(checkpoint: Path) -> None:

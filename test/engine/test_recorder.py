@@ -67,12 +67,14 @@ def skip(reason: SkipReason) -> Skip:
     return Skip(reason, 0, {reason.value: {}})
 
 
+@pytest.mark.parametrize("given", ["tiny", "~/tiny"])
 def test_the_checkpoints_folder_is_written_so_that_it_is_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     (tmp_path / "tiny").mkdir()
     monkeypatch.chdir(tmp_path)
-    names = {"engine.checkpoint": "tiny", "engine.base_model": "somebody/a-model"}
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = {"engine.checkpoint": given, "engine.base_model": "somebody/a-model"}
     recorder = TickRecorder(settings_for(tmp_path).with_values(names), NullEngine())
     run(recorder, ticks(1))
     written = read_ticks(recorder.save().result(TIMEOUT)).settings

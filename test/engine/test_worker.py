@@ -72,6 +72,22 @@ def test_an_observation_gives_one_outcome_with_its_prediction(start):
     assert outcome.engine_ms > 0
 
 
+def test_the_wait_for_a_busy_engine_is_told_apart_from_the_node_s_own_time(start):
+    gate = Gate()
+    worker, outcomes = start(NullEngine(before=gate))
+    worker.submit(observation(t0_ns=1), OPTIONS)
+    assert gate.entered.wait(5)
+    arrived = time.monotonic()
+    worker.submit(observation(t0_ns=2), OPTIONS, arrived)
+    time.sleep(0.2)
+    gate.open.set()
+    first, second = outcomes.wait(2)
+    assert first.wait_ms == 0
+    assert 200 <= second.wait_ms <= (time.monotonic() - arrived) * 1e3
+    assert second.wait_ms + second.assemble_ms <= (second.done - arrived) * 1e3
+    assert 0 < second.assemble_ms < 150
+
+
 def test_the_latest_observation_wins_and_the_replaced_one_is_reported_as_engine_busy(start):
     gate = Gate()
     worker, outcomes = start(NullEngine(before=gate))

@@ -246,6 +246,15 @@ class TestTheClock:
         assert "clock_stopped" in ride.reasons(since=FROM)
         assert ride.t0s()[-1] == pytest.approx(START + 8.9 - (TO - FROM))
 
+    def test_that_goes_on_is_believed_before_the_next_heartbeat(self, ride: Ride) -> None:
+        by = 2.5  # s that it stands still, to the middle between two heartbeats
+        stopped, goes_on = ({"at": at, "type": "clock", "runs": at > FROM} for at in (FROM, FROM + by))
+        before = [event for event in healthy() if event["at"] <= FROM]
+        after = [{**event, "at": event["at"] + by} for event in healthy() if event["at"] > FROM]
+        ride.play([*before, stopped, goes_on, *after])
+        assert "clock_stopped" in ride.reasons(since=FROM)
+        assert ride.reasons(since=FROM + by) == set()
+
     def test_that_starts_late_begins_then(self) -> None:
         ride = Ride("wide", "left")
         try:

@@ -20,13 +20,16 @@ ROOT = Path(__file__).parents[2]
 def started(folder: Path, monkeypatch: pytest.MonkeyPatch, **arguments: str) -> dict[str, list[str]]:
     """The command of each executable that the launch file would start."""
     (folder / "share" / "ament_index" / "resource_index" / "packages").mkdir(parents=True)
-    (folder / "share" / "ament_index" / "resource_index" / "packages" / "alpamayo_ros").touch()
+    for package in ("alpamayo_ros", "rviz2"):
+        (folder / "share" / "ament_index" / "resource_index" / "packages" / package).touch()
     (folder / "share" / "alpamayo_ros").mkdir()
     (folder / "share" / "alpamayo_ros" / "config").symlink_to(ROOT / "config")
     executables = folder / "lib" / "alpamayo_ros"
     executables.mkdir(parents=True)
     for name in ("alpamayo_node", "evaluate_live"):
         (executables / name).symlink_to(ROOT / "scripts" / name)
+    (folder / "lib" / "rviz2").mkdir()
+    (folder / "lib" / "rviz2" / "rviz2").touch(mode=0o755)
     monkeypatch.setenv("AMENT_PREFIX_PATH", str(folder))
     spec = importlib.util.spec_from_file_location("launch_file", ROOT / "launch" / "alpamayo.launch.py")
     assert spec is not None
@@ -50,6 +53,14 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch, **arguments: str) -> 
 
 def test_a_node_alone_unless_more_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(started(tmp_path, monkeypatch)) == ["alpamayo_node"]
+
+
+def test_a_tilde_in_a_path_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    given = {"params_file": "~/rig.yaml", "evaluation_out": "~/results", "rviz_config": "~/mine.rviz"}
+    commands = started(tmp_path, monkeypatch, evaluate="true", rviz="true", **given)
+    assert {"/home/somebody/rig.yaml", "/home/somebody/results"} < set(commands["evaluate_live"])
+    assert "/home/somebody/mine.rviz" in commands["rviz2"]
 
 
 def test_an_evaluation_listens_to_that_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ class Ride:
             self.drive.poll()
             if self.at >= self._next_heartbeat:
                 self._next_heartbeat += HEARTBEAT
-                self.drive.heartbeat(clock_stopped_for=0.0 if self._clock_runs else 3.0)
+                self.drive.heartbeat(self.now_ns(), clock_stopped_for=0.0 if self._clock_runs else 3.0)
             self.settle()
 
     def _take(self, event: Event) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from alpamayo_ros.tools.bench_node import Observed, main, status_line
+from alpamayo_ros.tools.bench_node import main
+from alpamayo_ros.tools.tick_figures import Observed, status_line
 
 
 def status(t0: float, *, ok: bool = True, dropped: int = 0) -> Any:
@@ -50,6 +51,17 @@ def test_a_status_is_a_line_of_json() -> None:
     assert line["t0_s"] == 12.3
     assert line["stages_ms"] == {"assemble": 0.5, "predict": 30.0, "publish": 2.0}
     assert line["age_ms"] == 50.0
+    assert "changed" not in line
+    assert json.loads(status_line(status(12.3), "sampling.seed:=3"))["changed"] == "sampling.seed:=3"
+
+
+def test_what_is_counted_anew_leaves_out_the_tick_before() -> None:
+    before = Observed()
+    before.take(status(1.0, dropped=2), counting=True)
+    observed = before.anew()
+    assert not observed.take(status(1.0, dropped=2), counting=True)
+    assert observed.take(status(1.2, dropped=5), counting=True)
+    assert (observed.ticks, observed.dropped, observed.stages["publish"]) == (1, (2, 5), [2.0])
 
 
 def test_a_node_that_cannot_start_is_quoted_at_once(capfd: pytest.CaptureFixture[str]) -> None:

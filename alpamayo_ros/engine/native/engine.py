@@ -12,7 +12,10 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.device import resize_for, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.fp8 import check_fp8
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.kv_cache import PagedCache
@@ -22,7 +25,6 @@ from alpamayo_ros.engine.native.writing import write_ahead
 from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.model.backbone import PromptBatch
-from alpamayo_ros.model.resize import Resize, resize
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -32,9 +34,12 @@ class NativeEngine(StepwiseEngine):
 
     most_ticks, most_rows = PROMPTS, BRANCHES  # what the cache has room for
 
-    def __init__(self, model: NativeModel, name: str, max_samples: int, max_cameras: int) -> None:
-        draw, resize = DeviceDraw(model.device), _resize_for(model.device)
-        super().__init__("native", model, name, max_samples, max_cameras, draw, resize)
+    def __init__(
+        self, model: NativeModel, name: str, max_samples: int, max_cameras: int, jpegs: GpuJpegs | None = None
+    ) -> None:
+        draw, resize = DeviceDraw(model.device), resize_for(model.device)
+        super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
+        self.info = replace(self.info, quantization=model.quantization)
         self._native = model
 
     @classmethod
@@ -46,20 +51,24 @@ class NativeEngine(StepwiseEngine):
             options: fields of LoadOptions.
 
         Raises:
-            ConfigurationError: a checkpoint that can't be used.
+            ConfigurationError: a checkpoint that can't be used, or a quantization that the device doesn't have.
             EngineError: a device that isn't there, or has too little memory.
         """
         wanted = LoadOptions(**options)
+        if wanted.quantization != "none":  # before the weights are read
+            device = resolve_device(wanted.device)
+            check_fp8(device, resolve_dtype(wanted.dtype, device))
         model = load_model(checkpoint, wanted)
         sizes = Sizes.of(model.config, model.dtype, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory)
         try:
-            native = NativeModel.take(model, sizes)
+            native = NativeModel.take(model, sizes, wanted.quantization)
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"{checkpoint} fits into the memory of {model.device}, but its KV cache doesn't: {error}; lower "
                 "engine.kv_cache_memory or the number of cameras"
             ) from error
-        return cls(native, checkpoint, wanted.max_samples, wanted.max_cameras)
+        jpegs = jpegs_by_options(wanted, model.device)
+        return cls(native, checkpoint, wanted.max_samples, wanted.max_cameras, jpegs)
 
     def warm_up(self) -> None:
         """Compile and capture, run a tick of the largest prompt in every way, and spare the garbage collector the rest.
@@ -99,12 +108,3 @@ class NativeEngine(StepwiseEngine):
             gc.unfreeze()
             del self._native
         super().close()
-
-
-def _resize_for(device: torch.device) -> Resize:
-    """The kernel on CUDA, plain torch elsewhere."""
-    if device.type != "cuda":
-        return resize
-    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
-
-    return resize_by_kernels

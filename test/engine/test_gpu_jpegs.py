@@ -1,0 +1,126 @@
+"""JPEG files that the device decodes: which ones, and what becomes of those that it can't read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from tiny_checkpoint import picture, raw_frame
+from torch import Tensor
+
+from alpamayo_ros.core.types import BadImageError, ConfigurationError, EngineError, Frame
+from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.factory import create_engine
+from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
+from alpamayo_ros.engine.stage_clock import StageClock
+from alpamayo_ros.model.backbone import ImageFeatures
+from alpamayo_ros.model.images import ImageConfig, ImagePatches
+
+CPU = torch.device("cpu")
+UNREADABLE = 77  # pixels: what the decoder of these tests can't read is that wide
+
+
+class Decoder:
+    """In the place of nvJPEG: OpenCV's pixels, planar, and one brighter, so that one sees who decoded."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []  # how many files each had
+
+    def __call__(self, files: list[Tensor]) -> list[Tensor]:
+        self.calls.append(len(files))
+        pictures = [cv2.cvtColor(cv2.imdecode(each.numpy(), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB) for each in files]
+        if any(each.shape[1] == UNREADABLE for each in pictures):
+            raise RuntimeError("nvjpegDecode failed")
+        return [torch.from_numpy(cv2.add(each, (1, 1, 1, 0)).transpose(2, 0, 1).copy()) for each in pictures]
+
+
+class Tower:
+    """A vision tower whose features are the image's mean."""
+
+    def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
+        raise AssertionError("only single images are encoded")
+
+    def encode_each(self, patches: list[ImagePatches]) -> list[ImageFeatures]:
+        mean = [each.pixel_values.mean().reshape(1, 1) for each in patches]
+        return [ImageFeatures(each, each[None], 1, 1) for each in mean]
+
+
+def jpeg(serial: int, width: int = 320, height: int = 192, encoding: str = "jpeg") -> Frame:
+    gray = np.full((height, width, 3), 40 + serial, np.uint8)
+    return Frame(serial, 1, serial, bytes(cv2.imencode(".jpg", gray)[1]), encoding)
+
+
+@pytest.fixture
+def decoder() -> Decoder:
+    return Decoder()
+
+
+@pytest.fixture
+def features(decoder: Decoder) -> FrameFeatures:
+    return FrameFeatures(Tower(), ImageConfig(), CPU, capacity=16, jpegs=GpuJpegs(decoder))
+
+
+def brightness(features: FrameFeatures, frames: list[Frame]) -> list[float]:
+    """Of each frame as the tower saw it, in levels above that of OpenCV alone."""
+    plain = FrameFeatures(Tower(), ImageConfig(), CPU, capacity=16)
+    pairs = zip(features.get(frames, StageClock(CPU)).frames, plain.get(frames, StageClock(CPU)).frames, strict=True)
+    return [127.5 * float(a.features.embeddings - b.features.embeddings) for a, b in pairs]
+
+
+def test_jpegs_are_decoded_together_on_the_device_and_all_else_on_the_host(
+    features: FrameFeatures, decoder: Decoder
+) -> None:
+    png = Frame(5, 1, 5, bytes(cv2.imencode(".png", np.full((192, 320, 3), 90, np.uint8))[1]), "png")
+    mosaic = jpeg(6, encoding="bayer_rggb8; jpeg compressed bayer_rggb8")
+    frames = [jpeg(1), replace(raw_frame(1, 2, picture(2)), serial=2), jpeg(3), png, mosaic]
+    assert brightness(features, frames) == pytest.approx([1, 0, 1, 0, 0], abs=0.05)
+    assert decoder.calls == [2]
+
+
+def test_frames_come_in_the_order_asked_for_and_once(features: FrameFeatures, decoder: Decoder) -> None:
+    frames = [jpeg(serial) for serial in (4, 1, 3)]
+    features.prepare(frames[1:])
+    stages = StageClock(CPU)
+    found = features.get(frames, stages)
+    assert (found.encoded, decoder.calls, (found.frames[0].height, found.frames[0].width)) == (1, [2, 1], (192, 320))
+    assert [round(127.5 * float(each.features.embeddings) + 127.5) for each in found.frames] == [45, 42, 44]
+    assert "decode" in stages.stages_ms
+
+
+def test_what_the_device_can_not_read_the_host_decodes_and_the_others_stay(
+    features: FrameFeatures, decoder: Decoder
+) -> None:
+    frames = [jpeg(1), jpeg(2, width=UNREADABLE), jpeg(3)]
+    assert brightness(features, frames) == pytest.approx([1, 0, 1], abs=0.05)
+    assert decoder.calls == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 300])
+def test_a_truncated_file_is_refused_and_never_reaches_the_device(
+    features: FrameFeatures, decoder: Decoder, kept: int
+) -> None:
+    good, bad = jpeg(1), Frame(9, 1, 9, jpeg(9).data[:kept], "jpeg")
+    with pytest.raises(BadImageError) as caught:
+        features.get([good, bad], StageClock(CPU))
+    assert caught.value.serial == 9
+    assert decoder.calls == [1]
+
+
+def test_a_size_that_the_model_can_not_take_is_refused(features: FrameFeatures) -> None:
+    with pytest.raises(BadImageError, match="5x2000 pixels is too long") as caught:
+        features.get([jpeg(3, width=5, height=2000)], StageClock(CPU))
+    assert caught.value.serial == 3
+
+
+def test_it_takes_a_cuda_device_and_an_engine_that_has_it() -> None:
+    assert jpegs_by_options(LoadOptions(), CPU) is None
+    with pytest.raises(EngineError, match="'nvjpeg', but the device is cpu: expected a CUDA device"):
+        jpegs_by_options(LoadOptions(jpeg_decoder="nvjpeg"), CPU)
+    with pytest.raises(ConfigurationError, match="'turbo'; it has to be one of opencv, nvjpeg"):
+        jpegs_by_options(LoadOptions(jpeg_decoder="turbo"), CPU)
+    with pytest.raises(EngineError, match=r"engine\.kind vllm has opencv alone"):
+        create_engine("vllm", "x", jpeg_decoder="nvjpeg")

@@ -15,7 +15,7 @@ INTERFACES := $(wildcard msg/*.msg srv/*.srv test/interfaces/*/msg/*.msg) CMakeL
 
 export FASTDDS_BUILTIN_TRANSPORTS ?= LARGE_DATA
 
-.PHONY: setup demo test test-vllm test-kernels test-small-model test-gpu lint format bench bench-gpu soak closed-loop clean
+.PHONY: setup demo test test-vllm test-kernels test-gpu lint format bench bench-gpu soak closed-loop clean
 setup: $(STAMPS)/interfaces
 
 $(STAMPS)/venv:
@@ -64,10 +64,6 @@ test: setup $(STAMPS)/vllm $(STAMPS)/triton
 
 test-vllm: $(STAMPS)/vllm
 	@$(VLLM_TESTS)
-
-# The small checkpoint through a real node: apart from make test, where it now and then counts too few ticks.
-test-small-model: setup
-	@$(BIN)/python -m pytest -m small_model test/ros/test_small_model.py
 
 test-kernels: $(STAMPS)/triton
 	@$(KERNEL_TESTS)

@@ -53,9 +53,18 @@ def comfort(actions: Array, speed: Array) -> Comfort:
         actions: [T, 2] acceleration in m/s^2 and curvature in 1/m, each held for 0.1 s; T is at least 15.
         speed: [T + 1] m/s from t0 on.
     """
-    acceleration, curvature = actions[:, 0], actions[:, 1]
     middle = (speed[:-1] + speed[1:]) / 2  # an action's speed changes linearly over its step
-    yaw_rate = middle * curvature
+    return comfort_of_motion(actions[:, 0], middle, middle * actions[:, 1])
+
+
+def comfort_of_motion(acceleration: Array, middle: Array, yaw_rate: Array) -> Comfort:
+    """The same of a motion that no actions describe, such as a baseline's.
+
+    Args:
+        acceleration: [T] m/s^2 along the vehicle, of each 0.1 s; T is at least 15.
+        middle: [T] m/s, the speed in its middle.
+        yaw_rate: [T] rad/s.
+    """
     along = smoothed(acceleration, window=8, order=2)
     across = smoothed(middle * yaw_rate, window=8, order=2)
     magnitude = smoothed(np.hypot(acceleration, middle * yaw_rate), window=8, order=2)

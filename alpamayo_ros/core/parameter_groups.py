@@ -128,6 +128,12 @@ class EngineSettings:
     base_model: str = declare("", "Folder of the backbone's tokenizer, where the checkpoint names only its origin.")
     device: str = declare("auto", "auto, cpu, cuda or cuda:N.", needed=True)
     dtype: str = declare("auto", "Of the weights.", choices=("auto", "float32", "bfloat16", "float16"))
+    quantization: str = declare(
+        "none",
+        "fp8: the backbone's layers in FP8: faster, less memory, and approximate; fp8_expert: the expert's too; native "
+        "alone.",
+        choices=("none", "fp8", "fp8_expert"),
+    )
     deadline: float = declare(
         0.0, "A tick that takes longer is dropped as deadline_missed, s; 0: no limit.", low=0, high=600, dynamic=True
     )

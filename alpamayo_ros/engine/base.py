@@ -21,6 +21,9 @@ class LoadOptions:
     max_samples: int = 64  # trajectories per tick at most
     max_cameras: int = 7  # at most; sizes what is kept of frames
     bf16_constants: bool = True  # round normalisation constants and frequencies to bfloat16, as NVIDIA's runtime does
+    quantization: str = (
+        "none"  # "fp8": the backbone's layers in FP8, approximate; "fp8_expert": the expert's too; native
+    )
     kv_cache_memory: float = 0.0  # GiB of the KV cache of native and vllm, on each device; 0: what they find enough
     jpeg_decoder: str = "opencv"  # "opencv", or "nvjpeg" on the GPU; native and transformers alone
     tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
@@ -41,11 +44,13 @@ class EngineInfo:
     max_cameras: int
     max_tokens: int  # prompt and reasoning together
     checkpoint_hash: str = ""  # sha256 over the weight files' headers and sizes; "" when there is none
+    quantization: str = "none"  # as in LoadOptions; answers are approximate unless "none"
 
     def describe(self) -> str:
         """One line for logs."""
         size = f"{self.parameters / 1e6:,.1f} million parameters" if self.parameters else "no parameters"
-        return f"{self.engine} engine with {self.model} ({self.model_type}, {size}, {self.dtype}) on {self.device}"
+        kind = self.dtype if self.quantization == "none" else f"{self.dtype} and {self.quantization}"
+        return f"{self.engine} engine with {self.model} ({self.model_type}, {size}, {kind}) on {self.device}"
 
 
 @runtime_checkable

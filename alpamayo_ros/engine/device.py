@@ -8,6 +8,7 @@ import os
 import torch
 
 from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.model.resize import Resize, resize
 
 logger = logging.getLogger(__name__)
 
@@ -61,3 +62,12 @@ def limit_threads(device: torch.device, parameters: int) -> None:
     if device.type == "cpu" and parameters < TINY and "OMP_NUM_THREADS" not in os.environ:
         logger.info("one thread for a model of %.1f million parameters", parameters / 1e6)
         torch.set_num_threads(1)
+
+
+def resize_for(device: torch.device) -> Resize:
+    """How images are resized there: by the kernel on CUDA, by plain torch elsewhere."""
+    if device.type != "cuda":
+        return resize
+    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
+
+    return resize_by_kernels

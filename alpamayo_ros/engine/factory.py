@@ -10,6 +10,7 @@ from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.engine.base import Engine
 
 KINDS = ("transformers", "native", "vllm", "null")
+QUANTIZATIONS = ("none", "fp8", "fp8_expert")
 PROCESSES = ("auto", "in_process", "subprocess")
 
 
@@ -28,6 +29,7 @@ def engine_by_settings(settings: Settings) -> Engine:
         hang_timeout=engine.hang_timeout,
         device=engine.device,
         dtype=engine.dtype,
+        quantization=engine.quantization,
         base_model=engine.base_model or None,
         max_cameras=len(settings.cameras),
         kv_cache_memory=engine.kv_cache_memory,
@@ -57,7 +59,7 @@ def create_engine(
 
     Raises:
         EngineError: an unknown kind, or one that can't start here.
-        ConfigurationError: a checkpoint that can't be used.
+        ConfigurationError: a checkpoint that can't be used, or a quantization that this kind or device doesn't have.
     """
     if kind not in KINDS:
         raise EngineError(f"engine.kind is {kind!r}; it has to be one of {', '.join(KINDS)}")
@@ -67,6 +69,7 @@ def create_engine(
         raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")
     if kind == "vllm" and options.get("jpeg_decoder", "opencv") != "opencv":
         raise EngineError("engine.jpeg_decoder is 'nvjpeg'; engine.kind vllm has opencv alone")
+    _check_quantization(kind, options.get("quantization", "none"))
     if needs_process(kind, process, python):
         from alpamayo_ros.engine.process.client import ProcessEngine
 
@@ -92,7 +95,7 @@ def create_engine(
     except ImportError as error:
         raise EngineError(
             f"the {kind} engine can't be imported ({error}); python -m pip install torch transformers tokenizers "
-            "safetensors huggingface_hub"
+            "safetensors huggingface_hub opencv-python-headless"
         ) from error
     return TransformersEngine.load(checkpoint, **options)
 
@@ -110,3 +113,15 @@ def needs_process(kind: str, process: str, python: str) -> bool:
             f"engine.python is {python!r}, but engine.process is in_process: another interpreter needs subprocess"
         )
     return process == "subprocess" or (process == "auto" and (kind == "vllm" or bool(python)))
+
+
+def _check_quantization(kind: str, quantization: str) -> None:
+    if quantization not in QUANTIZATIONS:
+        raise ConfigurationError(
+            f"engine.quantization is {quantization!r}; it has to be one of {', '.join(QUANTIZATIONS)}"
+        )
+    if quantization != "none" and kind != "native":
+        raise ConfigurationError(
+            f"engine.quantization is {quantization!r}, but engine.kind is {kind!r}: native alone quantizes; set "
+            "engine.kind to native, or engine.quantization to none"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -103,16 +104,19 @@ class FrameFeatures:
         Raises:
             BadImageError: a frame can't be decoded or has a size that the model can't take.
         """
-        results, claims = self._claim(frames)
-        self._redeem(claims, clock)  # first: those who wait for these may have what is waited for below
-        there = all(result.done() for result in results)
-        with nullcontext() if there else clock.host_stage(WAITING):
-            encoded = [result.result() for result in results]
+        results, claims = self._claim_and_wait(frames, clock)
+        if any(
+            _failed(result) for result in results
+        ):  # in another thread, as when it finds no memory; here it may work
+            results, more = self._claim_and_wait(frames, clock)
+            claims += more
+        encoded = [result.result() for result in results]
         if self._stream is not None:
             reader = torch.cuda.current_stream(self._device)
             for each in encoded:
-                each.features.embeddings.record_stream(reader)
-                each.features.deepstack.record_stream(reader)
+                for part in (each.features.embeddings, each.features.deepstack):
+                    if part.is_cuda:  # a tower may leave them on the host
+                        part.record_stream(reader)
         return FoundFrames(encoded, len(claims))
 
     def prepare(self, frames: Sequence[Frame]) -> None:
@@ -124,6 +128,17 @@ class FrameFeatures:
         """Forget all; who waits for a frame still gets it."""
         with self._keeping:
             self._kept.clear()
+
+    def _claim_and_wait(
+        self, frames: Sequence[Frame], clock: StageClock
+    ) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
+        """Every frame's result, which is there or failed, and the claims that were this thread's."""
+        results, claims = self._claim(frames)
+        self._redeem(claims, clock)  # first: those who wait for these may have what is waited for below
+        if not all(result.done() for result in results):
+            with clock.host_stage(WAITING):
+                wait(results)
+        return results, claims
 
     def _claim(self, frames: Sequence[Frame]) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
         """Every frame's result, there or still to come, and those that are now the caller's to encode."""
@@ -185,6 +200,7 @@ class FrameFeatures:
             try:
                 usable.append((claim, picture()))
             except BadImageError as error:
+                _let_go_of_data(error)
                 self._fail(claim, error)
         return usable
 
@@ -237,3 +253,15 @@ class FrameFeatures:
             message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
             raise BadImageError(message, frame.serial) from error
         return picture
+
+
+def _failed(result: Future[EncodedFrame]) -> bool:
+    """Whether something else than the frame itself was to blame."""
+    return not isinstance(result.exception(), BadImageError | None)
+
+
+def _let_go_of_data(error: BaseException | None) -> None:
+    """Clear the local variables of what has failed: another thread may hold the error beyond this call."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -134,28 +134,73 @@ class Reasoner:
         standing = [token == draft for token, draft in zip(drawn, drafts, strict=False)]
         self._foreseen = drawn[: 1 + (standing.index(False) if False in standing else len(drafts))]
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to be written."""
+        return not self._writing()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether all that is written next is drawn, and after plain tokens what comes then as well."""
+        texts = [self.texts[row] for row in self._writing()]
+        room = self._options.max_reasoning_tokens - 1
+        return bool(texts) and all(not text._forced and len(text.token_ids) < room for text in texts)
+
+    def keys(self) -> list[Key]:
+        """Of every row's next draw; a row that has ended draws nothing that counts."""
+        return [(text.seed, text.sample, len(text.token_ids)) for text in self.texts]
+
     def __call__(self, logits: Tensor) -> list[int] | None:
         """The next token of every row; rows that have ended get padding."""
-        done = self._vocabulary.future_start
-        writing = [row for row, text in enumerate(self.texts) if text.token_ids[-1:] != [done]]
-        if not writing:
-            return None
-        late = self._is_late()
-        for row in writing:
-            self._end_by_rule(self.texts[row], late)
-        drawing = [row for row in writing if not self.texts[row]._forced]
+        drawing = self._drawing()
         if self._foreseen and drawing:
             drawn = [self._foreseen.pop(0)]
         elif drawing:
-            keys = [(text.seed, text.sample, len(text.token_ids)) for text in (self.texts[row] for row in drawing)]
-            drawn = self._drawn(logits if len(drawing) == len(logits) else logits[drawing], keys)
+            keys = self.keys()
+            some = logits if len(drawing) == len(logits) else logits[drawing]
+            drawn = self._drawn(some, [keys[row] for row in drawing])
         else:
             drawn = []
-        tokens = dict(zip(drawing, drawn, strict=True))
+        tokens = [self._vocabulary.pad] * len(self.texts)
+        for row, token in zip(drawing, drawn, strict=True):
+            tokens[row] = token
+        return self._written(tokens)
+
+    def forced(self) -> list[int] | None:
+        """The next tokens, if there are some and none of them is drawn."""
+        if self._drawing():
+            return None
+        return self._written([self._vocabulary.pad] * len(self.texts))
+
+    def with_drawn(self, tokens: Sequence[int]) -> list[int] | None:
+        """The next tokens, where these were drawn elsewhere, one for every row; they stay in rows that have ended."""
+        self._drawing()
+        return self._written(tokens)
+
+    def _writing(self) -> list[int]:
+        """Rows that haven't ended."""
+        done = self._vocabulary.future_start
+        return [row for row, text in enumerate(self.texts) if text.token_ids[-1:] != [done]]
+
+    def _drawing(self) -> list[int]:
+        """Rows whose next token is drawn, once the cap and the deadline have ended others."""
+        writing = self._writing()
+        late = bool(writing) and self._is_late()
+        for row in writing:
+            self._end_by_rule(self.texts[row], late)
+        return [row for row in writing if not self.texts[row]._forced]
+
+    def _written(self, drawn: Sequence[int]) -> list[int] | None:
+        """Write a token into every row that hasn't ended: the drawn one, or what is forced. None: all have ended."""
+        writing = self._writing()
+        if not writing:
+            return None
+        tokens = list(drawn)
         for row in writing:
             text = self.texts[row]
-            text.token_ids.append(self._taken(text, tokens[row]) if row in tokens else text._forced.pop(0))
-        return [text.token_ids[-1] if row in writing else self._vocabulary.pad for row, text in enumerate(self.texts)]
+            tokens[row] = text._forced.pop(0) if text._forced else self._taken(text, tokens[row])
+            text.token_ids.append(tokens[row])
+        return tokens
 
     def _drawn(self, logits: Tensor, keys: Sequence[Key]) -> list[int]:
         """A token per row, none of a trajectory."""

@@ -42,15 +42,17 @@ def flow_noise(seed: int, samples: Sequence[int], steps: int, dimensions: int = 
 def filter_logits(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     """Scale logits [..., V] and put -inf on all but the likeliest tokens that together have probability `top_p`.
 
-    The rule for ties and for the last token is transformers' (TopPLogitsWarper): at least one token stays.
+    The rule for the last token is transformers' (TopPLogitsWarper): at least one token stays. As likely ones stay or go
+    together, which there hangs on how a sort orders them.
     """
     scaled = logits / temperature
     if top_p >= 1:
         return scaled
-    ascending, order = scaled.sort(dim=-1)
+    ascending = scaled.sort(dim=-1).values
     unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
     unlikely[..., -1] = False
-    return scaled.masked_fill(unlikely.scatter(-1, order, unlikely), -torch.inf)
+    least = ascending.masked_fill(unlikely, torch.inf).amin(-1, keepdim=True)
+    return scaled.masked_fill(scaled < least, -torch.inf)
 
 
 def draw_token(logits: Tensor, temperature: float, top_p: float, key: Key) -> int:

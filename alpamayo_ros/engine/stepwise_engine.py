@@ -31,7 +31,7 @@ from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
-from alpamayo_ros.model.backbone import ImageFeatures, batch_prompts
+from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.resize import Resize, resize
 
 Result = TypeVar("Result")
@@ -136,6 +136,16 @@ class StepwiseEngine:
         check_options(options, observation, self.info, self._model.vocabulary)
         return self._guarded(self._ask, observation, options, question)
 
+    @torch.inference_mode()
+    def first_logits(self, observation: Observation, options: SamplingOptions) -> Tensor:
+        """What a tick's reasoning begins with, for comparisons: the logits [V] float32 after its prompt, on the CPU."""
+        self._check_open()
+        model = self._model
+        tick = self._tick(observation, options, StageClock(model.device))
+        batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
+        logits: Tensor = model.backbone.read(batch, self._cache(batch.length))[0, -1]
+        return logits.cpu()
+
     def close(self) -> None:
         """Free the weights and all that was kept."""
         if not self._closed:
@@ -224,7 +234,7 @@ class StepwiseEngine:
             reasoner = Reasoner(vocabulary, options, texts, self._draw)
             if drafts:
                 reasoner.foresee(logits[0], drafts)
-            accepted = write(model.backbone, batch, cache, logits, reasoner, drafts)
+            accepted = self._write(batch, cache, logits, reasoner, drafts, options)
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
         return Reasoned(batch, cache, texts, ends, accepted)
 
@@ -250,6 +260,18 @@ class StepwiseEngine:
         cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
         shorter = [end - len(prompt.route) for end in reasoned.ends]
         return cache.prefix(shorter, batch.padding, batch.rope_deltas)
+
+    def _write(
+        self,
+        batch: PromptBatch,
+        cache: Any,
+        logits: Tensor,
+        reasoner: Reasoner,
+        drafts: Sequence[int],
+        options: SamplingOptions,
+    ) -> int:
+        """Write the reasoning; see `write`. An engine that has a faster way overrides it."""
+        return write(self._model.backbone, batch, cache, logits, reasoner, drafts)
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from alpamayo_ros.core import metrics
-from alpamayo_ros.core.comfort import comfort
+from alpamayo_ros.core.comfort import Comfort, comfort, comfort_of_motion
 from alpamayo_ros.core.manoeuvre import manoeuvre
 from alpamayo_ros.core.select import Chosen
 from alpamayo_ros.core.types import HORIZON, Array, Observation, Prediction
-from alpamayo_ros.evaluation.baselines import BASELINES
+from alpamayo_ros.evaluation.baselines import BASELINES, BaselinePath
 from alpamayo_ros.evaluation.ground_truth import Future
 
 SAMPLE_COUNTS = (1, 6, 16)  # k of minADE_k
@@ -31,8 +31,6 @@ def score(observation: Observation, prediction: Prediction, chosen: Chosen, futu
     distance = _distances(prediction.xyz, future)
     speed = speed_at_t0(observation)
     complete = future.steps == HORIZON
-    felt = comfort(chosen.actions, chosen.speed)
-    within = felt.within_bounds()
     return {
         "recorded_steps": future.steps,
         "manoeuvre": manoeuvre(speed, future.xyz, future.rotation) if complete else None,
@@ -41,10 +39,9 @@ def score(observation: Observation, prediction: Prediction, chosen: Chosen, futu
         "best": _best(distance),
         "agreement": _agreement(distance, chosen, future),
         "spread": metrics.mean_pairwise_distance(prediction.xyz, HORIZON),
-        "comfort": asdict(felt),
-        "within_bounds": {**within, "all": all(within.values())},
+        **_felt(comfort(chosen.actions, chosen.speed)),
         "baselines": {
-            name: _errors(path.xyz, path.rotation, future, speed)
+            name: {**_errors(path.xyz, path.rotation, future, speed), **_felt(_comfort_of_path(path, speed))}
             for name, path in ((name, baseline(observation)) for name, baseline in BASELINES.items())
         },
     }
@@ -60,6 +57,19 @@ def by_horizon(figure: Any, distance: Array) -> dict[str, float | None]:
     """A figure (distance, steps) -> float at each horizon; None beyond the distances that there are."""
     known = distance.shape[-1]
     return {name: float(figure(distance, steps)) if steps <= known else None for name, steps in STEPS.items()}
+
+
+def _felt(felt: Comfort) -> Figures:
+    within = felt.within_bounds()
+    return {"comfort": asdict(felt), "within_bounds": {**within, "all": all(within.values())}}
+
+
+def _comfort_of_path(path: BaselinePath, speed: float) -> Comfort:
+    """Of one that begins at t0, where the vehicle had that speed (m/s)."""
+    way = np.diff(path.xyz[:, :2], axis=0, prepend=0.0)
+    middle = np.linalg.norm(way, axis=1) / metrics.DT
+    yaw_rate = np.diff(path.heading, prepend=0.0) / metrics.DT
+    return comfort_of_motion(np.diff(middle, prepend=speed) / metrics.DT, middle, yaw_rate)
 
 
 def _distances(xyz: Array, future: Future) -> Array:
@@ -145,14 +155,23 @@ def _progress(xyz: Array, future: Future) -> Figures:
 def _agreement(distance: Array, chosen: Chosen, future: Future) -> Figures:
     """Whether the chosen path is the sample of least ADE over the full horizon, and by how many m of ADE it is worse.
 
-    Unknown for one sample, and the first also for a path that is none of the samples.
+    Unknown for one sample, and the first also for a path that is none of the samples. Beside it, what a sample taken
+    at random would come to on average.
     """
     if len(distance) < 2 or future.steps < HORIZON:
-        return {"chose_best": None, "worse_by": None}
+        unknown = {"chose_best": None, "worse_by": None}
+        return {**unknown, "at_random": dict(unknown)}
     of_samples = metrics.ade(distance, HORIZON)
     own = float(metrics.ade(_distances(chosen.xyz, future), HORIZON))
     is_best = None if chosen.index < 0 else bool(of_samples[chosen.index] == of_samples.min())
-    return {"chose_best": is_best, "worse_by": own - float(of_samples.min())}
+    return {
+        "chose_best": is_best,
+        "worse_by": own - float(of_samples.min()),
+        "at_random": {
+            "chose_best": float((of_samples == of_samples.min()).mean()),
+            "worse_by": float(of_samples.mean() - of_samples.min()),
+        },
+    }
 
 
 def _at_horizons(values: Array) -> dict[str, float | None]:

@@ -71,6 +71,11 @@ class ImageConfig:
         """Sides of a resized image are multiples of this."""
         return self.patch_size * self.merge_size
 
+    @property
+    def max_tokens(self) -> int:
+        """Of an image in the prompt."""
+        return self.max_pixels // self.factor**2
+
 
 @dataclass(frozen=True, eq=False)
 class ImagePatches:

@@ -63,6 +63,7 @@ def _engine(report: NodeReport) -> DiagnosticStatus:
         "model": info.model,
         "device": info.device,
         "dtype": info.dtype,
+        "quantization": info.quantization,
         "parameters": info.parameters,
         "trained": info.trained,
         "checkpoint_hash": info.checkpoint_hash,

@@ -157,6 +157,11 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._clock_watch.close()
         logging.getLogger("alpamayo_ros").removeHandler(self._handler)
 
+    def destroy_node(self) -> None:
+        """As Node does; and let go of the state machine, which would keep the DDS participant until it is collected."""
+        super().destroy_node()
+        vars(self).pop("_state_machine", None)
+
     def failed(self, transition: str, error: BaseException) -> None:
         """Say that a transition failed, and why."""
         self.get_logger().error(f"{transition} failed: {type(error).__name__}: {error}")
@@ -216,7 +221,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the engine."""
         self._release()
-        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
         gc.collect()
         self._reporter.loading("not configured")
         return super().on_cleanup(state)
@@ -249,6 +253,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         configured.engine.close()
         configured.recorder.close()
         configured.outputs.close()
+        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
 
     def now_ns(self) -> int:
         """The node's clock."""

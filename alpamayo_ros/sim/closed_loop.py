@@ -12,7 +12,7 @@ from alpamayo_ros.core.types import FRAMES_PER_CAMERA, HISTORY_LENGTH, STEP_NS, 
 from alpamayo_ros.sim.follower import FollowedPath, Follower
 from alpamayo_ros.sim.journey import STEP_S, Journey
 from alpamayo_ros.sim.policies import Moment, Policy
-from alpamayo_ros.sim.renderer import Renderer
+from alpamayo_ros.sim.renderer import Image, Renderer
 from alpamayo_ros.sim.rig import CAMERA_INDICES
 from alpamayo_ros.sim.scoring import Trace, TraceRecorder
 from alpamayo_ros.sim.vehicle import VehicleState
@@ -37,6 +37,7 @@ class Observer:
         self._renderer = renderer
         self._poses: deque[Array] = deque(maxlen=HISTORY_LENGTH)
         self._frames: dict[int, deque[Frame]] = {}
+        self.pictures: dict[str, Image] = {}  # of the last look, by the cameras' names
         self._ticks = 0
 
     def look(self, journey: Journey) -> Observation | None:
@@ -45,7 +46,8 @@ class Observer:
         stamp_ns = (self._ticks + 1) * STEP_NS
         self._poses.append(np.array(vehicle[:3]))
         if self._renderer is not None:
-            for name, picture in self._renderer.draw(journey, self._ticks).items():
+            self.pictures = self._renderer.draw(journey, self._ticks)
+            for name, picture in self.pictures.items():
                 index = CAMERA_INDICES[name]
                 height, width = picture.shape[:2]
                 frame = Frame(next(_serials), index, stamp_ns, picture, "rgb8", height, width, 3 * width)

@@ -3,7 +3,7 @@
 It steers by the lane's curvature ahead and by how far off and turned it is: a second-order return to the lane's middle
 with critical damping in distance. Behind cars it keeps to the Intelligent Driver Model in its improved form (Treiber
 and Kesting, Traffic Flow Dynamics, 11.3). It plans with what can be seen: a car ahead goes on braking or speeding up
-as it does, and a light stays as it is.
+as it does, less and less, and a light stays as it is.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SPEEDING_UP, HARDEST = 1.3, -5.0  # m/s^2
 REACTION = 0.7  # s, in which it closes a difference in speed
 HEADWAY, STANDING_GAP = 1.4, 4.0  # s and m to a car ahead
 COMFORTABLE = 1.6  # m/s^2 that it counts on behind cars
+CHANGE_FADES_S = 1.0  # in which a car ahead is expected to brake or speed up but a third as much
 STOP_SIGN_WAIT = 1.5  # s
 STANDING = 0.05  # m/s
 BEFORE_LINE = 0.8  # m from the front bumper to a stop line
@@ -118,6 +119,9 @@ def plan(lane: Lane, state: VehicleState, near: float, situation: Situation) -> 
 
 
 def _goes_on(car: CarAhead) -> CarAhead:
-    """A car ahead one step later, with the same acceleration until it stands or is as fast as cars go."""
+    """A car ahead one step later, with an acceleration that fades, until it stands or is as fast as cars go.
+
+    Nobody sees how long it will brake or speed up; that it goes on for all of a plan would be a guess, and a wild one.
+    """
     speed = min(max(car.speed + car.acceleration * STEP, 0.0), max(CRUISE, car.speed))
-    return CarAhead(car.rear + (car.speed + speed) / 2 * STEP, speed, car.acceleration)
+    return CarAhead(car.rear + (car.speed + speed) / 2 * STEP, speed, car.acceleration * (1 - STEP / CHANGE_FADES_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from alpamayo_ros.core.types import Array
@@ -9,10 +10,11 @@ from alpamayo_ros.sim.driver import STOP_SIGN_WAIT, Lane, Situation, decide, pla
 from alpamayo_ros.sim.reasoning import Reasoner
 from alpamayo_ros.sim.route_text import navigation_text
 from alpamayo_ros.sim.sentences import Reason
-from alpamayo_ros.sim.traffic import Traffic
+from alpamayo_ros.sim.traffic import CarAhead, Traffic
 from alpamayo_ros.sim.vehicle import FRONT, VehicleState, step
 from alpamayo_ros.sim.world import Control, World
 
+SEEN_AROUND, SEEN_AHEAD, SEEN_WITHIN = 30.0, 80.0, math.radians(14.0)  # m, m and rad: the second is the tele camera's
 STEP_S = 0.02  # of the world; odometry has the same rate
 OVER_THE_LINE = 1.0  # m that the front bumper may stand over a stop line
 
@@ -80,7 +82,8 @@ class Journey:
         line = self._next_line()
         if line != self._line:
             self._line, self._stood_s = line, 0.0
-        situation = Situation(car=self.traffic.ahead(self.along))
+        car = self.traffic.ahead(self.along)
+        situation = Situation(car=car if car is not None and self._sees(car) else None)
         if line is not None:
             junction = self.world.junctions[line]
             situation = replace(
@@ -91,6 +94,16 @@ class Journey:
             )
         self._situation = situation
         self.reason = self._reasoner.state(self.vehicle, self.along, self.left, situation, STEP_S)
+
+    def _sees(self, car: CarAhead) -> bool:
+        """Whether a car is large enough in one of the cameras' pictures: near, or ahead where the tele camera looks."""
+        place = self.lane.at(car.rear)
+        dx, dy = self.lane.x[place] - self.vehicle.x, self.lane.y[place] - self.vehicle.y
+        distance = math.hypot(dx, dy)
+        if distance < SEEN_AROUND:
+            return True
+        angle = math.remainder(math.atan2(dy, dx) - self.vehicle.yaw, math.tau)
+        return distance < SEEN_AHEAD and abs(angle) < SEEN_WITHIN
 
     def _next_line(self) -> int | None:
         """The junction ahead with a line that has to be stopped at, by its number."""

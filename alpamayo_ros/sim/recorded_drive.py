@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from alpamayo_ros.core.rotation import rotations_about_z
 from alpamayo_ros.core.types import HORIZON, Array
+from alpamayo_ros.sim.closed_loop import Observer
 from alpamayo_ros.sim.disturbance import Disturbance
 from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.sim.shared_wheel import SharedWheel
 from alpamayo_ros.sim.world import World
 
 IMAGE_SIZE = (96, 160)  # pixels, height and width
@@ -22,10 +25,10 @@ PERIOD_S = 0.1
 
 @dataclass(frozen=True, eq=False)
 class RecordedDrive:
-    """One drive of the expert driver, sampled at 10 Hz.
+    """One drive of the expert driver, or of a learner that it watches, sampled at 10 Hz.
 
     `futures` are the driver's plan from the state it is in, by what can be seen then: no push comes, a car ahead goes
-    on as it does, and a light stays as it is.
+    on much as it does, and a light stays as it is.
     """
 
     images: NDArray[np.uint8]  # [T, 4, H, W, 3] RGB, cameras in the model's order: left, front wide, right, front tele
@@ -40,7 +43,12 @@ class RecordedDrive:
 
 
 def record_drive(
-    seed: int, seconds: float, *, image_size: tuple[int, int] = IMAGE_SIZE, disturbed: bool = False
+    seed: int,
+    seconds: float,
+    *,
+    image_size: tuple[int, int] = IMAGE_SIZE,
+    disturbed: bool = False,
+    learner: Policy | None = None,
 ) -> RecordedDrive:
     """Drive for so long in the world of that seed.
 
@@ -49,6 +57,7 @@ def record_drive(
         seconds: the drive's length.
         image_size: height and width, pixels.
         disturbed: push the vehicle off its lane now and then; `futures` then show how to get back.
+        learner: whose paths are followed; `futures` then show what the expert would do there.
 
     Raises:
         ConfigurationError: a duration or size that can't be.
@@ -57,19 +66,27 @@ def record_drive(
     world = World.for_seconds(seed, seconds)
     journey = Journey(world)
     disturbance = Disturbance(seed) if disturbed else None
-    renderer = Renderer(world, rig(width, height))
+    observer = Observer(Renderer(world, rig(width, height)))
+    wheel = SharedWheel(learner) if learner is not None else None
     count = max(round(seconds / PERIOD_S), 1)
     images = np.empty((count, len(CAMERAS), height, width, 3), np.uint8)
     poses, plans, speeds = np.empty((count, 3)), np.empty((count, HORIZON, 3)), np.empty(count)
     classes, navigation = np.empty(count, np.int64), list[str | None]()
     for tick in range(count):
         vehicle = journey.vehicle
-        images[tick] = np.stack(list(renderer.draw(journey, tick).values()))
+        observation = observer.look(journey)
+        images[tick] = np.stack(list(observer.pictures.values()))
         poses[tick], speeds[tick], plans[tick] = vehicle[:3], vehicle.speed, journey.plan()
         classes[tick] = journey.reason
         navigation.append(journey.navigation)
+        if wheel is not None:
+            wheel.look(observation, journey)
         for _ in range(round(PERIOD_S / STEP_S)):
-            journey.drive(disturbance.push(journey.vehicle.speed, STEP_S) if disturbance else (0.0, 0.0))
+            push = disturbance.push(journey.vehicle.speed, STEP_S) if disturbance else (0.0, 0.0)
+            if wheel is not None:
+                wheel.drive(journey, push)
+            else:
+                journey.drive(push)
     futures, future_rotations = _in_vehicle(poses, plans)
     return RecordedDrive(
         images=images,

@@ -25,7 +25,7 @@ import torch
 
 from alpamayo_ros.core.types import AlpamayoError, EngineError, Prediction
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import KINDS, create_engine
+from alpamayo_ros.engine.factory import KINDS, QUANTIZATIONS, create_engine
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import run_command
@@ -137,6 +137,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--engine", choices=[kind for kind in KINDS if kind != "null"], default="vllm")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        default="none",
+        help="fp8: the backbone's layers in FP8; quantization_drift says how far its answers are from exact ones",
+    )
     parser.add_argument("--ticks", type=int, default=30, help="per case, after warm-up (default %(default)s)")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument(
@@ -194,6 +200,7 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
         checkpoint,
         process="in_process",
         dtype=options.dtype,
+        quantization=options.quantization,
         device="cuda",
         max_cameras=len(CAMERAS),
         max_samples=samples,
@@ -203,8 +210,8 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
     warm = time.perf_counter()
     info = engine.info
     print(
-        f"{info.engine}, {info.parameters} parameters in {info.dtype}: loaded in {loaded - started:.1f} s, "
-        f"warmed up in {warm - loaded:.1f} s",
+        f"{info.engine}, {info.parameters} parameters in {info.dtype}, quantization {info.quantization}: "
+        f"loaded in {loaded - started:.1f} s, warmed up in {warm - loaded:.1f} s",
         flush=True,
     )
     work = Work.of(ModelConfig.load(checkpoint))
@@ -212,7 +219,8 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
     for number, name in enumerate(options.cases):
         case = CASES[name]
         measured = measure(engine, name, case, options.ticks, first_serial=1 + 100_000 * number)
-        row = {"engine": info.engine, "dtype": info.dtype} | measured.figures(case, floors_ms(case, work, ceilings))
+        row = {"engine": info.engine, "dtype": info.dtype, "quantization": info.quantization}
+        row |= measured.figures(case, floors_ms(case, work, ceilings, info.quantization))
         rows.append(row)
         print(json.dumps(row), flush=True)
         if options.out:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +22,15 @@ from alpamayo_ros.evaluation.report import NO_MODEL, RANDOM_WEIGHTS, versions
 from alpamayo_ros.evaluation.rig import parameter_argument
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.closed_loop import drive_closed_loop
-from alpamayo_ros.sim.policies import BASELINES, Policy, expert
+from alpamayo_ros.sim.journey import Journey
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
 from alpamayo_ros.sim.scoring import ClosedLoopScore, score, score_table
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
 from alpamayo_ros.stop_signals import stop_on_signals
+from alpamayo_ros.tools.closed_loop_report import FORMAT, passed, results, write_report
 from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.direct_loop import COMPARED, MOST_ROUTES
 from alpamayo_ros.tools.drive_node import SECOND, DriveNode
 from alpamayo_ros.tools.drive_video import DriveVideo
 from alpamayo_ros.tools.live_loop import LiveLoop, LiveOptions
@@ -47,7 +46,6 @@ SAMPLING = {
     "sampling.temperature": "0.0",
     "sampling.max_reasoning_tokens": "24",
 }
-FORMAT = "alpamayo_ros closed loop 1"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -98,7 +96,7 @@ def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) 
                 renderer, watch = Renderer(world, cameras), None
                 if options.video:
                     watch = stack.enter_context(DriveVideo(log.with_name(f"{world.seed}.webm"), world, renderer, node))
-                drive = LiveLoop(world, renderer, node, live, start_ns, watch).run(float("inf"), stop)
+                drive = LiveLoop(Journey(world), renderer, node, live, start_ns, watch).run(float("inf"), stop)
             if stop.is_set():
                 raise AlpamayoError("interrupted; nothing was written")
             start_ns = drive.end_ns + BETWEEN_NS
@@ -112,21 +110,20 @@ def drive_routes(options: argparse.Namespace, log: Path, stop: threading.Event) 
 
 def compare(options: argparse.Namespace, stop: threading.Event) -> dict[str, list[ClosedLoopScore]]:
     """The same routes without a node, by the expert's plans and by what needs no model."""
-    policies: dict[str, Policy] = {"expert": expert, **BASELINES}
-    results = dict[str, list[ClosedLoopScore]]()
-    for name, policy in policies.items():
-        results[name] = []
+    driven = dict[str, list[ClosedLoopScore]]()
+    for name, policy in COMPARED.items():
+        driven[name] = []
         for world in progress(_worlds(options), desc=name, unit=" routes"):
             if stop.is_set():
                 raise AlpamayoError("interrupted; nothing was written")
-            results[name].append(score(world, drive_closed_loop(world, policy, latency_s=options.latency)))
-    return results
+            driven[name].append(score(world, drive_closed_loop(world, policy, latency_s=options.latency)))
+    return driven
 
 
 def run(options: argparse.Namespace, stop: threading.Event) -> int:
     """Drive, compare, print and write; the exit status."""
-    if not 1 <= options.routes <= 1000:
-        raise ConfigurationError(f"--routes {options.routes}: expected 1 to 1000")
+    if not 1 <= options.routes <= MOST_ROUTES:
+        raise ConfigurationError(f"--routes {options.routes}: expected 1 to {MOST_ROUTES}")
     out = options.out or ROOT / "out" / "closed_loop"
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -140,32 +137,23 @@ def run(options: argparse.Namespace, stop: threading.Event) -> int:
     print(f"{driven['engine']}, {minutes:.1f} minutes\n{score_table(scores)}")
     print(f"ticks: {driven['ticks']}")
     for name, each in compared.items():
-        print(f"{name}: {_passed(each)} of {len(each)} routes passed")
+        print(f"{name}: {passed(each)} of {len(each)} routes passed")
     if not driven["trained"]:
         print(NO_MODEL if options.engine == "null" else RANDOM_WEIGHTS)
     report = {
         "format": FORMAT,
         **driven,
-        **_results(scores),
-        "compared": {name: _results(each) for name, each in compared.items()},
+        **results(scores),
+        "compared": {name: results(each) for name, each in compared.items()},
         "latency_s": options.latency,
         "versions": versions(),
     }
-    (out / REPORT).write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    print(f"report:     {out / REPORT}")
-    return 0 if _passed(scores) >= options.require else 1
+    write_report(report, out)
+    return 0 if passed(scores) >= options.require else 1
 
 
 def _worlds(options: argparse.Namespace) -> list[World]:
     return [World.random(options.first_seed + number, options.length) for number in range(options.routes)]
-
-
-def _passed(scores: Sequence[ClosedLoopScore]) -> int:
-    return sum(each.passed for each in scores)
-
-
-def _results(scores: Sequence[ClosedLoopScore]) -> dict[str, Any]:
-    return {"passed": _passed(scores), "routes": [{**asdict(each), "passed": each.passed} for each in scores]}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -165,9 +165,9 @@ class DriveNode:
         """What was written at a tick of late; "" where that hasn't come."""
         return next((text for stamp_ns, text in reversed(self._reasoning) if stamp_ns == t0_ns), "")
 
-    def take_skips(self) -> Counter[str]:
-        """How often each skip reason came since the last call."""
-        counts = Counter(self._skips.values())
+    def take_skips(self, since_ns: int = 0) -> Counter[str]:
+        """How often each skip reason came since the last call, for ticks from that t0 on."""
+        counts = Counter(reason for stamp_ns, reason in self._skips.items() if stamp_ns >= since_ns)
         self._skips.clear()
         return counts
 

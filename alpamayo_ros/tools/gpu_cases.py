@@ -78,8 +78,9 @@ def _picture(seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.ascontiguousarray(noise.repeat(8, 0).repeat(8, 1))
 
 
-def floors_ms(case: Case, work: Work, ceilings: Ceilings) -> dict[str, float]:
+def floors_ms(case: Case, work: Work, ceilings: Ceilings, quantization: str = "none") -> dict[str, float]:
     """The floor of every stage of a case: vision, prefill, a decode step per token, the expert."""
+    fp8, fp8_expert = quantization != "none", quantization == "fp8_expert"
     options, config = case.options, work.config
     height, width = target_size(HEIGHT, WIDTH, config.images)
     size = config.images.patch_size
@@ -90,9 +91,14 @@ def floors_ms(case: Case, work: Work, ceilings: Ceilings) -> dict[str, float]:
     tokens = PROMPT_TOKENS + REASONING_TOKENS
     return {
         "vision": 0.0 if case.prepared else work.vision_ms(ceilings, len(CAMERAS), patches),
-        "prefill": work.prefill_ms(ceilings, PROMPT_TOKENS),
-        "reasoning": written * work.decode_ms(ceilings, tokens),
+        "prefill": work.prefill_ms(ceilings, PROMPT_TOKENS, fp8),
+        "reasoning": written * work.decode_ms(ceilings, tokens, fp8),
         "expert": work.expert_ms(
-            ceilings, tokens, passes * options.num_samples, passes * prefixes, config.flow.num_inference_steps
+            ceilings,
+            tokens,
+            passes * options.num_samples,
+            passes * prefixes,
+            config.flow.num_inference_steps,
+            fp8_expert,
         ),
     }

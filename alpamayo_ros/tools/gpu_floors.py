@@ -15,6 +15,7 @@ from alpamayo_ros.model.alpamayo import make_network_on_meta
 from alpamayo_ros.model.config import ModelConfig
 
 BYTES = 2  # of a bfloat16
+FP8_BYTES = 1
 REPETITIONS = 10
 
 
@@ -88,19 +89,25 @@ class Work:
         attention = 4 * patches**2 * geometry["hidden_size"] * geometry["depth"]
         return 1e3 * frames * (2 * self.vision * patches + attention) / ceilings.flops
 
-    def prefill_ms(self, ceilings: Ceilings, tokens: int) -> float:
-        """Of a prompt."""
-        return 1e3 * (2 * self.decoder * tokens + self._attention(tokens, tokens / 2)) / ceilings.flops
+    def prefill_ms(self, ceilings: Ceilings, tokens: int, fp8: bool = False) -> float:
+        """Of a prompt; with FP8 layers attention stays bfloat16."""
+        products = 2 * self.decoder * tokens / (ceilings.fp8_flops if fp8 else ceilings.flops)
+        return 1e3 * (products + self._attention(tokens, tokens / 2) / ceilings.flops)
 
-    def decode_ms(self, ceilings: Ceilings, tokens: int) -> float:
-        """Of one token after so many."""
-        return 1e3 * (BYTES * (self.decoder + self.head) + self._kv_bytes(tokens)) / ceilings.bytes
+    def decode_ms(self, ceilings: Ceilings, tokens: int, fp8: bool = False) -> float:
+        """Of one token after so many; with FP8 layers the head and the cache stay bfloat16."""
+        weights = (FP8_BYTES if fp8 else BYTES) * self.decoder + BYTES * self.head
+        return 1e3 * (weights + self._kv_bytes(tokens)) / ceilings.bytes
 
-    def expert_ms(self, ceilings: Ceilings, tokens: int, samples: int, prefixes: int, steps: int) -> float:
+    def expert_ms(
+        self, ceilings: Ceilings, tokens: int, samples: int, prefixes: int, steps: int, fp8: bool = False
+    ) -> float:
         """Of all Euler steps: each reads the weights and every prefix once, and computes for all samples."""
         own = self.config.action_space.n_waypoints * samples
-        read = (BYTES * self.expert + prefixes * self._kv_bytes(tokens)) / ceilings.bytes
-        compute = (2 * self.expert * own + self._attention(own, tokens)) / ceilings.flops
+        weights = (FP8_BYTES if fp8 else BYTES) * self.expert
+        read = (weights + prefixes * self._kv_bytes(tokens)) / ceilings.bytes
+        products = 2 * self.expert * own / (ceilings.fp8_flops if fp8 else ceilings.flops)
+        compute = products + self._attention(own, tokens) / ceilings.flops
         return 1e3 * steps * max(read, compute)
 
     def _attention(self, tokens: float, others: float) -> float:

@@ -34,7 +34,7 @@ IMAGE_DEPTH = 10
 POLL, SHOWN, DRAINED = 0.05, 5.0, 0.5  # s
 RELIABILITY = {"best_effort": ReliabilityPolicy.BEST_EFFORT, "reliable": ReliabilityPolicy.RELIABLE}
 ENGINE_FACTS: dict[str, Callable[[str], Any]] = {  # of the diagnostics, with what their text stands for
-    **dict.fromkeys(("engine", "model", "device", "dtype", "checkpoint_hash"), str),
+    **dict.fromkeys(("engine", "model", "device", "dtype", "quantization", "checkpoint_hash"), str),
     "parameters": int,
     "trained": "True".__eq__,
 }

@@ -13,14 +13,13 @@ import numpy as np
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.drive_bag import BASE_LINK
 from alpamayo_ros.sim.closed_loop import LEAD_IN_S, Progress
-from alpamayo_ros.sim.drive_messages import SECOND, DriveMessages
+from alpamayo_ros.sim.drive_messages import SECOND, STEP_NS, DriveMessages
 from alpamayo_ros.sim.follower import FollowedPath, Follower
 from alpamayo_ros.sim.imperfections import Imperfections
 from alpamayo_ros.sim.journey import STEP_S, Journey
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.scoring import Trace, TraceRecorder
 from alpamayo_ros.sim.vehicle import VehicleState
-from alpamayo_ros.sim.world import World
 from alpamayo_ros.tools.drive_node import Answer, DriveNode
 
 ANSWER_TIMEOUT_S = 20.0  # real time that a tick's answer is waited for in lock step
@@ -62,17 +61,17 @@ class LiveLoop:
     In a closed loop the expert drives for the first 1.6 s, and on until the first trajectory is there.
 
     Args:
-        world: whose route is driven.
-        renderer: of that world, with the cameras.
+        journey: at its beginning, or under way.
+        renderer: of its world, with the cameras.
         node: sends and hears; its subscribers are there already.
         options: how.
-        start_ns: the first stamp.
+        start_ns: the journey's beginning; stamps count from there.
         watch: is shown every trajectory that is followed.
     """
 
     def __init__(
         self,
-        world: World,
+        journey: Journey,
         renderer: Renderer,
         node: DriveNode,
         options: LiveOptions,
@@ -81,10 +80,13 @@ class LiveLoop:
     ) -> None:
         self._watch = watch
         self._node, self._options, self._start_ns = node, options, start_ns
-        self._journey, self._follower, self._recorder = Journey(world), Follower(options.latency_s), TraceRecorder()
+        self._journey, self._follower, self._recorder = journey, Follower(options.latency_s), TraceRecorder()
+        self._begin_s = journey.time_s
+        self._first_tick_ns = start_ns + round((journey.time_s + LEAD_IN_S) / STEP_S) * STEP_NS
         if options.clock:
             needs_node = options.closed_loop or options.lock_step
-            node.set_clock(start_ns, JUMP_TIMEOUT_S if needs_node else SETTLE_S)
+            begin_ns = start_ns + round(journey.time_s / STEP_S) * STEP_NS
+            node.set_clock(begin_ns, JUMP_TIMEOUT_S if needs_node else SETTLE_S)
         node.take_answers()  # of an earlier drive
         node.take_skips()
         self._messages = DriveMessages(
@@ -101,7 +103,7 @@ class LiveLoop:
         self._trajectories = self._unanswered = 0
 
     def run(self, seconds: float, stop: threading.Event) -> LiveDrive:
-        """Drive until the route, the time (s, simulated) or hope is over, or `stop` is set.
+        """Drive until the route, the journey's time (s) or hope is over, or `stop` is set.
 
         Raises:
             AlpamayoError: in a closed loop no trajectory comes.
@@ -113,7 +115,7 @@ class LiveLoop:
             if is_tick:
                 self._recorder.add(journey)
             if not options.lock_step:
-                self._node.spin(begun + journey.time_s / options.speed - time.monotonic())
+                self._node.spin(begun + self._driven_s / options.speed - time.monotonic())
             elif is_tick:
                 self._unanswered += not self._node.wait_for(self._messages.now_ns, ANSWER_TIMEOUT_S)
             self._hear()
@@ -122,18 +124,22 @@ class LiveLoop:
         end_ns = self._messages.now_ns
         return LiveDrive(self._recorder.trace(), end_ns, self._trajectories, self._unanswered, self._skips)
 
+    @property
+    def _driven_s(self) -> float:
+        """Since the loop began."""
+        return self._journey.time_s - self._begin_s
+
     def _send(self) -> bool:
         """This moment's messages; whether the node can answer them."""
         if self._options.clock:
             self._node.publish_clock(self._messages.now_ns + DELIVERY_NS)
         self._messages.write()
         self._states[self._messages.now_ns] = self._journey.vehicle
-        return self._messages.is_image_due and self._journey.time_s > LEAD_IN_S - STEP_S / 2
+        return self._messages.is_image_due and self._driven_s > LEAD_IN_S - STEP_S / 2
 
     def _hear(self) -> None:
-        answers, skips = self._node.take_answers(), self._node.take_skips()
-        if self._journey.time_s > LEAD_IN_S:
-            self._skips += skips
+        answers = self._node.take_answers()
+        self._skips += self._node.take_skips(self._first_tick_ns)
         for answer in answers:
             if answer.t0_ns in self._states:
                 self._follower.take(self._followed(answer))
@@ -151,11 +157,11 @@ class LiveLoop:
 
     def _move(self) -> None:
         journey, options = self._journey, self._options
-        is_led_in = journey.time_s > LEAD_IN_S + options.latency_s - STEP_S / 2
+        is_led_in = self._driven_s > LEAD_IN_S + options.latency_s - STEP_S / 2
         if options.closed_loop and self._trajectories and is_led_in:
             journey.move(*self._follower.control(journey.vehicle, journey.time_s))
             return
         journey.drive()
-        if options.closed_loop and not self._trajectories and journey.time_s > SILENCE_S:
+        if options.closed_loop and not self._trajectories and self._driven_s > SILENCE_S:
             why = f"ticks skipped: {dict(self._skips) or 'none'}"
             raise AlpamayoError(f"no trajectory came in the first {SILENCE_S:.0f} s of the drive; {why}")

@@ -1,9 +1,22 @@
-"""The model card of the small checkpoint."""
+"""The model card of the small checkpoint, from what was measured.
+
+    python -m alpamayo_ros.tools.mini_card --scores out/mini/scores.json --closed-loop out/closed_loop/report.json \\
+        --out out/mini/checkpoint/README.md
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean, median
 from typing import Any
+
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.tools.closed_loop_report import passed, read_report, scores_of
+from alpamayo_ros.tools.command import guarded, run_command
 
 CARD = """---
 license: apache-2.0
@@ -27,21 +40,32 @@ with the mounting and the fields of view of the synthetic world's rig.
 By `python -m alpamayo_ros.tools.train_mini` from the synthetic world alone, from random weights: cross entropy on the
 reasoning, flow matching on the actions (t = 0.999 (1 - Beta(1.5, 1)), target x - noise; squared errors of the actions,
 and of where they take the vehicle), and a linear guide from the backbone to the driven path that is thrown away
-afterwards. The navigation text was left out in 30 % of the ticks, so that guidance works. The weights are a moving
-average over steps, in bfloat16.
+afterwards. The navigation text was left out in 30 % of the ticks, so that guidance works. Half of the expert's drives
+are pushed off the lane now and then, in half of all ticks the ego history is another than the vehicle's, and from the
+second piece on the checkpoint of the piece before drives every third drive itself, while the expert says what it would
+do. The weights are a moving average over steps, in bfloat16.
 
 ## What it scores
 {scores}
 """
-UNSCORED = "\nNot scored yet.\n"
+UNSCORED = "\nNot scored yet."
+COMPARED_NAMES = {"expert": "the expert's own plans", "stop": "standing"}
 
 
-def model_card(scores: Mapping[str, Any] | None, sentences: int) -> str:
-    """The card, with scores when there are any."""
-    return CARD.format(scores=UNSCORED if scores is None else _table(scores), sentences=sentences)
+def model_card(scores: Mapping[str, Any] | None, closed_loop: Mapping[str, Any] | None = None) -> str:
+    """The card.
+
+    Args:
+        scores: what `train_mini` wrote into scores.json; None: not scored yet.
+        closed_loop: the report of a closed loop, if there is one.
+    """
+    parts = [UNSCORED] if scores is None else [_open_loop(scores)]
+    if closed_loop is not None:
+        parts.append(_closed_loop(closed_loop))
+    return CARD.format(scores="\n".join(parts), sentences=len(SENTENCE_CLASSES))
 
 
-def _table(scores: Mapping[str, Any]) -> str:
+def _open_loop(scores: Mapping[str, Any]) -> str:
     best = scores["best_baseline_ade_m"]
     rows = {
         "minADE over 1 sample, 6.4 s": f"{scores['min_ade_1_m']:.2f} m",
@@ -51,10 +75,65 @@ def _table(scores: Mapping[str, Any]) -> str:
         "way out of a junction by navigation text": _share(scores["junctions"]["plain"]),
         "the same with guidance weight 1.5": _share(scores["junctions"]["guided"]),
     }
-    lines = [f"| {name} | {value} |" for name, value in rows.items()]
-    head = f"Open loop on {scores['ticks']} ticks of drives whose seeds it was not trained on:\n\n| | |\n|---|---|\n"
-    return "\n" + head + "\n".join(lines)
+    head = f"Open loop on {scores['ticks']} ticks of drives whose seeds it was not trained on:\n"
+    return f"\n{head}\n{_table(rows)}"
 
 
 def _share(part: float | None) -> str:
     return "no case" if part is None else f"{part:.0%} of cases"
+
+
+def _closed_loop(report: Mapping[str, Any]) -> str:
+    routes = scores_of(report)
+    failed = [route for route in routes if not route.passed]
+    left = [route.first_departure_m for route in failed if route.first_departure_m is not None]
+    rows = {
+        "routes passed": f"{passed(routes)} of {len(routes)}",
+        "left the lane": f"{len(left)}{f', first after {median(left):.0f} m (median)' if left else ''}",
+        "hit a car": str(sum(route.collisions > 0 for route in failed)),
+        "did not arrive": str(sum(not route.arrived for route in failed)),
+        "mean offset from the lane's middle": f"{fmean(route.mean_offset_m for route in routes):.2f} m",
+        **{
+            f"passed by {COMPARED_NAMES.get(name, name)}": f"{part['passed']} of {len(part['routes'])}"
+            for name, part in report["compared"].items()
+        },
+    }
+    length, latency_s = min(route.length_m for route in routes), report["latency_s"]
+    head = (
+        f"Closed loop on held-out routes of {length:.0f} m, with one sample of noise 0.5, greedy words and "
+        f"{latency_s:g} s of latency; {report['engine']}. A route is passed when the vehicle arrives, never leaves its "
+        "lane and hits no car:\n"
+    )
+    return f"\n{head}\n{_table(rows)}"
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m alpamayo_ros.tools.mini_card",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--scores", type=Path, required=True, metavar="FILE", help="scores.json of train_mini")
+    parser.add_argument("--closed-loop", type=Path, metavar="REPORT", help="of closed_loop or direct_loop")
+    parser.add_argument("--out", type=Path, required=True, metavar="README.md", help="the card")
+    options = parser.parse_args(arguments)
+
+    def work() -> int:
+        try:
+            scores = json.loads(options.scores.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{options.scores} can't be read: {error}") from error
+        closed_loop = read_report(options.closed_loop) if options.closed_loop else None
+        options.out.write_text(model_card(scores, closed_loop), encoding="utf-8")
+        return 0
+
+    return guarded(work)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -118,7 +118,7 @@ def _engine(settings: Settings) -> Engine:
 
 
 def _note_other_engine(content: TickFile, engine: Engine) -> None:
-    for name in ("engine", "model_type", "checkpoint_hash", "device", "dtype"):
+    for name in ("engine", "model_type", "checkpoint_hash", "device", "dtype", "quantization"):
         recorded, now = getattr(content.engine, name), getattr(engine.info, name)
         if recorded != now:
             print(f"note     {name} is {now!r} now, and was {recorded!r}")

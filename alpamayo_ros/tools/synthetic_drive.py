@@ -126,7 +126,7 @@ def send(options: argparse.Namespace, stop: threading.Event) -> int:
         if options.closed_loop or options.lock_step:
             node.wait_until_heard(SUBSCRIBERS_TIMEOUT_S)
         start_ns = START_NS if in_time else time.time_ns()
-        drive = LiveLoop(world, renderer, node, live, start_ns).run(seconds, stop)
+        drive = LiveLoop(Journey(world), renderer, node, live, start_ns).run(seconds, stop)
     if options.closed_loop:
         print(score_table([score(world, drive.trace)]))
         print(f"{drive.trajectories} trajectories came; ticks skipped: {dict(drive.skips) or 'none'}")

@@ -28,7 +28,6 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
 from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
-from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
 from alpamayo_ros.sim.world import SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
@@ -37,6 +36,7 @@ from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_sc
 from alpamayo_ros.tools.mini_card import model_card
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
+from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.trainer import Trainer
 
@@ -72,7 +72,7 @@ def score(checkpoint: Path, device: str, drives: list[RecordedDrive]) -> dict[st
         scores["junctions"] = branch_scores(engine, _held_out_branches(drives))
     finally:
         engine.close()
-    (checkpoint / "README.md").write_text(model_card(scores, len(SENTENCE_CLASSES)))
+    (checkpoint / "README.md").write_text(model_card(scores))
     return scores
 
 
@@ -89,15 +89,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--of", type=float, metavar="MINUTES", help="of all pieces together (default: --minutes)")
     parser.add_argument("--resume", action="store_true", help="go on with what lies in --out")
     parser.add_argument("--begin-from", type=Path, metavar="DIR", help="a new training with that checkpoint's weights")
+    parser.add_argument(
+        "--learner-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --begin-from: that drives every Nth drive itself",
+    )
     parser.add_argument("--steps", type=int, default=0, help="of the whole training (default: what fits in --minutes)")
     parser.add_argument(
-        "--drives-per-step", type=float, default=0.0, metavar="N", help="with --steps: the pace at which drives join"
+        "--drives-per-step",
+        type=float,
+        metavar="N",
+        help="the pace at which drives join (default: as they are recorded)",
+    )
+    parser.add_argument(
+        "--steps-before", type=int, default=0, metavar="N", help="with --begin-from: of the training that made it"
     )
     parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights, batches and noise")
     parser.add_argument("--batch", type=int, default=defaults.batch, help="ticks a step (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=defaults.peak_rate, help="learning rate (default: %(default)g)")
     parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps (default: %(default)s)")
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
+    parser.add_argument(
+        "--kept-drives",
+        type=int,
+        default=defaults.kept_drives,
+        help="in use at once, the newest (default: %(default)s)",
+    )
     parser.add_argument("--first-seed", type=int, default=defaults.first_seed, help="of them (default: %(default)s)")
     parser.add_argument("--discard-drives", action="store_true", help="keep no drive on disk for the next piece")
     parser.add_argument(
@@ -131,7 +150,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
     if not options.resume and (options.out / STATE_FILE).exists():
         raise ConfigurationError(f"{options.out} holds a training already; give --resume, or another folder")
     shutil.rmtree(checkpoint, ignore_errors=True)
-    write_descriptions(checkpoint, PRESETS["mini"], {}, model_card(None, len(SENTENCE_CLASSES)))
+    write_descriptions(checkpoint, PRESETS["mini"], {}, model_card(None))
     settings = TrainingSettings(
         seed=options.seed,
         batch=options.batch,
@@ -140,18 +159,27 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         first_seed=options.first_seed,
         drives=options.drives,
         first_drives=options.first_drives,
+        kept_drives=options.kept_drives,
         drive_seconds=options.drive_seconds,
     )
-    schedule = Schedule(options.steps, options.drives_per_step) if options.steps else None
+    if options.learner_every and options.begin_from is None:
+        raise ConfigurationError("--learner-every needs a learner; give --begin-from")
+    learner = Learner(options.begin_from, options.learner_every) if options.learner_every else None
+    schedule = None
+    if options.steps:
+        schedule = Schedule(options.steps, options.drives_per_step or 0.0, options.steps_before)
     compiled = device.type == "cuda" and not options.no_compile
     piece = Piece(
         minutes=options.minutes,
         total_minutes=options.of or options.minutes,
         workers=options.workers,
+        drives_per_step=options.drives_per_step,
+        steps_before=options.steps_before,
         resume=options.resume,
         schedule=schedule,
         compiled=compiled,
         keep_drives=not options.discard_drives,
+        learner=learner,
         begin_from=options.begin_from,
     )
     course = Course(ModelConfig.load(checkpoint), options.out, settings, piece, device)

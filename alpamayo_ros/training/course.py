@@ -14,17 +14,16 @@ from torch import Tensor
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
-from alpamayo_ros.training.recording import DriveRecorder
+from alpamayo_ros.training.recording import DriveRecorder, Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 from alpamayo_ros.training.store import ExampleStore
 from alpamayo_ros.training.trainer import Trainer, is_finite
 
 IMAGE_SIZE = (96, 160)  # pixels, of the world's cameras
-LONGEST = 480  # tokens of a prompt with its reasoning
+LONGEST = 456  # tokens of a prompt with its reasoning
 STATE_FILE = "training.safetensors"
 LOG_FILE = "training.jsonl"
 UNMEASURED = 40  # of the first steps: they compile, and warm up
-UNPLANNED = Schedule(steps=1 << 30, drives_per_step=0.0)  # until the pace is known; the warm-up is the same in each
 RECORDED_BY = 0.85  # of a training: by then all drives that it will see have joined
 RECORDING_MARGIN = 0.9  # of the pace of recording is counted upon
 SAVING = 10.0  # s that are kept for saving at the end of a piece
@@ -38,10 +37,13 @@ class Piece:
     minutes: float  # at most
     total_minutes: float  # of all pieces, this one being the first; counts when there is no schedule
     workers: int  # processes that record drives
+    drives_per_step: float | None = None  # that join; None: as many as are recorded; counts when there is no schedule
+    steps_before: int = 0  # of the trainings whose weights this one begins with; counts when there is no schedule
     resume: bool = False
     schedule: Schedule | None = None  # None: as many steps as fit into all pieces, and the drives recorded meanwhile
     compiled: bool = False
     keep_drives: bool = True  # on disk, for the next piece
+    learner: Learner | None = None  # who drives some of the drives, besides the expert
     begin_from: Path | None = None  # a checkpoint whose weights a new training begins with
 
 
@@ -68,12 +70,14 @@ class Course:
         out.mkdir(parents=True, exist_ok=True)
         torch.set_float32_matmul_precision("high")
         vocabulary = config.load_vocabulary()
-        frames = settings.drives * round(settings.drive_seconds * 10)
-        self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, frames, device)
+        capacity = min(settings.kept_drives, settings.drives)
+        self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, capacity, device)
         self.trainer = Trainer(config, vocabulary, self._store.tables.layout, settings, device, piece.compiled)
         if piece.begin_from is not None:
             self.trainer.begin_from(piece.begin_from)
         self.schedule = self._resumed() if piece.resume else piece.schedule
+        # until the pace is known; the warm-up is the same in each
+        self._unplanned = Schedule(steps=1 << 30, drives_per_step=0.0, before=piece.steps_before)
         if self.schedule is None and settings.warm_up < PACE_STEPS:
             raise ConfigurationError(
                 f"the warm-up has {settings.warm_up} steps; to plan a training by its pace it has to have {PACE_STEPS}"
@@ -95,9 +99,16 @@ class Course:
             EngineError: the losses are no numbers any more, or the time was over before anything could be planned.
         """
         settings, piece = self._settings, self._piece
-        seeds = range(settings.first_seed, settings.first_seed + settings.drives)
+        self._store.skip(max(self._wanted() - settings.kept_drives, 0))
+        seeds = range(settings.first_seed + self._store.drives, settings.first_seed + settings.drives)
         with DriveRecorder(
-            self._config, self._out / "drives", seeds, settings.drive_seconds, piece.workers, piece.keep_drives
+            self._config,
+            self._out / "drives",
+            seeds,
+            settings.drive_seconds,
+            piece.workers,
+            piece.keep_drives,
+            piece.learner,
         ) as recorder:
             self._train(recorder, most_steps)
         if self.schedule is None:
@@ -108,13 +119,17 @@ class Course:
         self.trainer.save(self._out / STATE_FILE, {"settings": asdict(settings), "schedule": asdict(self.schedule)})
 
     def _train(self, recorder: DriveRecorder, most_steps: int | None) -> None:
+        first = self._store.drives
+        if self._piece.compiled:
+            self._take_in(recorder, first, first + 1)
+            self.trainer.compile_on(self._store)
         measured_from = 0.0
         last = None if most_steps is None else self.trainer.step + most_steps
         total = self.schedule.steps if self.schedule else None
         with progress(desc="training", unit=" steps", initial=self.trainer.step, total=total) as bar:
             while not self.finished and self.trainer.step != last and time.monotonic() < self._deadline:
-                self._take_in(recorder)
-                losses = self.trainer.run_step(self._store, self.schedule or UNPLANNED)
+                self._take_in(recorder, first, self._wanted())
+                losses = self.trainer.run_step(self._store, self.schedule or self._unplanned)
                 step = self.trainer.step
                 bar.update()
                 if step == 1 or step % LOG_EVERY == 0 or self.finished:
@@ -134,7 +149,10 @@ class Course:
         recording_pace = RECORDING_MARGIN * recorded / (now - self._started)
         in_time = min(recorded + recording_pace * RECORDED_BY * remaining, self._settings.drives)
         joining = max(in_time - self._settings.first_drives, 0.0)
-        return Schedule(PACE_STEPS + steps, joining / (RECORDED_BY * steps))
+        drives_per_step = joining / (RECORDED_BY * steps)
+        if self._piece.drives_per_step is not None:
+            drives_per_step = self._piece.drives_per_step
+        return Schedule(PACE_STEPS + steps, drives_per_step, self._piece.steps_before)
 
     def _resumed(self) -> Schedule:
         path = self._out / STATE_FILE
@@ -147,11 +165,14 @@ class Course:
             )
         return Schedule(**course["schedule"])
 
-    def _take_in(self, recorder: DriveRecorder) -> None:
-        """The drives that belong to the next step; waits for them."""
-        wanted = (self.schedule or UNPLANNED).drives_at(self.trainer.step, self._settings)
+    def _wanted(self) -> int:
+        """The drives that have joined by the next step."""
+        return (self.schedule or self._unplanned).drives_at(self.trainer.step, self._settings)
+
+    def _take_in(self, recorder: DriveRecorder, first: int, wanted: int) -> None:
+        """Drives up to the number wanted, of which the recorder's first is number `first`; waits for them."""
         if wanted > self._store.drives:
-            self._store.add([recorder.get(place) for place in range(self._store.drives, wanted)])
+            self._store.add([recorder.get(place - first) for place in range(self._store.drives, wanted)])
 
     def _log(self, losses: dict[str, Tensor], recorder: DriveRecorder) -> None:
         """One line, and a look at the losses, for which the device has to be waited for."""

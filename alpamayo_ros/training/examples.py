@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from alpamayo_ros.model.action_space import UnicycleActionSpace
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import target_size
 from alpamayo_ros.model.resize import resize
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
@@ -23,14 +22,14 @@ class DriveExamples:
     """The ticks of one drive: T frames, of which the last M have a whole ego history."""
 
     images: NDArray[np.uint8]  # [T, cameras, height, width, 3] RGB, resized as the model takes them
-    history_bins: NDArray[np.int64]  # [M, 48]
+    histories: NDArray[np.float32]  # [M, 16, 3] m in ego
     actions: NDArray[np.float32]  # [M, 64, 2] normalised
     paths: NDArray[np.float32]  # [M, 64, 2] m in ego, xy
     sentences: NDArray[np.str_]  # [M]
     navigation: NDArray[np.str_]  # [M]; "" for none
 
     def __len__(self) -> int:
-        return len(self.history_bins)
+        return len(self.histories)
 
     def save(self, path: Path) -> None:
         """Write a file, all or nothing."""
@@ -58,7 +57,7 @@ def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
     actions = space.trajectory_to_actions(futures, rotations, history_xyz, history_rotation)
     return DriveExamples(
         images=_resized(drive.images, config),
-        history_bins=HistoryTokenizer(config.history).encode(history_xyz).numpy(),
+        histories=history_xyz.numpy().astype(np.float32),
         actions=actions.numpy().astype(np.float32),
         paths=futures[..., :2].numpy().astype(np.float32),
         sentences=np.array(drive.sentences[FIRST_TICK:]),

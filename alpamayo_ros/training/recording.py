@@ -7,7 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -16,24 +16,49 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim import recorded_drive
+from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training.examples import DriveExamples, examples_of
+from alpamayo_ros.training.learner import learner_policy
 
-READ_AHEAD = 4  # drives
+READ_AHEAD, READERS = 8, 3  # drives, and threads that read them
+RECORDED_AHEAD = 150  # drives on disk that nobody has asked for yet
 JPEG_QUALITY = 90  # as the synthetic drive's topics have it
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A checkpoint that drives some of the drives."""
+
+    checkpoint: Path
+    every: int  # one of so many drives, those whose seeds it divides
+
+    @property
+    def name(self) -> str:
+        """Of its weights and its share."""
+        return f"{Checkpoint.open(self.checkpoint).hash[:12]}-{self.every}"
 
 
 class DriveRecorder:
     """Records the drives of given seeds, in their order; what lies in the folder already isn't recorded again.
 
-    Every second drive is disturbed, so that the model learns to come back to its lane, and of both kinds every second
-    one's pictures have gone through JPEG. A context manager, whose end ends its processes.
+    It is no more than RECORDED_AHEAD drives ahead of what was asked for. Every second drive is disturbed, so that the
+    model learns to come back to its lane, and of both kinds every second one's pictures have gone through JPEG. A
+    context manager, whose end ends its processes.
     """
 
     def __init__(
-        self, config: ModelConfig, folder: Path, seeds: Sequence[int], seconds: float, workers: int, keep: bool = True
+        self,
+        config: ModelConfig,
+        folder: Path,
+        seeds: Sequence[int],
+        seconds: float,
+        workers: int,
+        keep: bool = True,
+        learner: Learner | None = None,
     ) -> None:
         """Start.
 
@@ -43,17 +68,24 @@ class DriveRecorder:
             seeds: Of the drives.
             seconds: Length of each.
             workers: Processes.
+            learner: Who drives some of them; None: the expert drives all.
             keep: Leave the files there. A drive of 30 s is 55 MB; without, each goes when it has been read.
         """
         self._keep = keep
-        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s"
+        driver = f"-{learner.name}" if learner is not None else ""
+        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s{driver}"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(str(config.folder),)
+            workers,
+            multiprocessing.get_context("spawn"),
+            initializer=_prepare_worker,
+            initargs=(str(config.folder), learner),
         )
-        self._loader = ThreadPoolExecutor(1)
+        self._loader = ThreadPoolExecutor(READERS)
         self._loaded: dict[int, Future[DriveExamples]] = {}
-        self._drives = [self._begin(seed, seconds) for seed in seeds]
+        self._seeds, self._seconds = seeds, seconds
+        self._drives: list[Future[Path]] = []
+        self._begin_until(RECORDED_AHEAD)
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -65,7 +97,7 @@ class DriveRecorder:
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
-        return len(self._drives)
+        return len(self._seeds)
 
     @property
     def ready(self) -> int:
@@ -74,6 +106,7 @@ class DriveRecorder:
 
     def get(self, place: int) -> DriveExamples:
         """The drive at this place among the seeds; waits until it is recorded. The next ones are read meanwhile."""
+        self._begin_until(place + RECORDED_AHEAD)
         for each in range(place, min(place + READ_AHEAD, len(self))):
             if each not in self._loaded:
                 self._loaded[each] = self._loader.submit(self._load, each)
@@ -86,29 +119,39 @@ class DriveRecorder:
             path.unlink()
         return drive
 
-    def _begin(self, seed: int, seconds: float) -> Future[Path]:
+    def _begin_until(self, place: int) -> None:
+        """Begin with the drives up to that place."""
+        while len(self._drives) < min(place, len(self)):
+            self._drives.append(self._begin(self._seeds[len(self._drives)]))
+
+    def _begin(self, seed: int) -> Future[Path]:
         path = self._folder / f"drive-{seed}.npz"
         if not path.is_file():
-            return self._pool.submit(_record, seed, seconds, path)
+            return self._pool.submit(_record, seed, self._seconds, path)
         kept: Future[Path] = Future()
         kept.set_result(path)
         return kept
 
 
-_config: ModelConfig | None = None  # of a worker process
+_config: ModelConfig | None = None  # of a worker process, as the rest
+_every = 0  # 0: the learner drives none
+_policy: Policy | None = None
 
 
-def _prepare_worker(checkpoint: str) -> None:
-    global _config
+def _prepare_worker(checkpoint: str, learner: Learner | None) -> None:
+    global _config, _every, _policy
     os.nice(5)  # the process that trains goes first
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     _config = ModelConfig.load(checkpoint)
+    if learner is not None:
+        _every, _policy = learner.every, learner_policy(learner.checkpoint)
 
 
 def _record(seed: int, seconds: float, path: Path) -> Path:
     assert _config is not None
-    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1)
+    learner = _policy if _every and seed % _every == 0 else None
+    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1, learner=learner)
     if seed % 4 >= 2:
         drive = replace(drive, images=compressed(drive.images))
     examples_of(drive, _config).save(path)

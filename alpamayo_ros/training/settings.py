@@ -23,13 +23,19 @@ class TrainingSettings:
     drop_navigation: float = 0.3  # share of ticks that are shown without their navigation text, for guidance
     drive_seconds: float = 30.0
     first_seed: int = 0  # of the drives
-    drives: int = 700  # seeds first_seed, first_seed + 1, ...
+    drives: int = 4000  # seeds first_seed, first_seed + 1, ...
     first_drives: int = 15  # there must be so many before the first step
+    kept_drives: int = 1500  # at most in use at once, the newest; of 30 s each takes 55 MB of the device's memory
+    other_histories: float = 0.5  # share of ticks whose ego history is another than the vehicle's
 
     def __post_init__(self) -> None:
         if not 1 <= self.first_drives <= self.drives:
             raise ConfigurationError(
                 f"training begins with {self.first_drives} of {self.drives} drives; it has to be at least 1 and no more"
+            )
+        if self.kept_drives < self.first_drives:
+            raise ConfigurationError(
+                f"training begins with {self.first_drives} drives and keeps {self.kept_drives}; it has to keep them"
             )
 
 
@@ -38,7 +44,7 @@ PACE_STEPS = 120  # the first steps, which show how fast this machine is; the dr
 
 @dataclass(frozen=True)
 class Schedule:
-    """A training's course: the learning rate falls by a cosine, and drives join at a fixed pace.
+    """A training's course: the learning rate rises, then falls by a cosine, and drives join at a fixed pace.
 
     The drives of a step depend on its number alone, not on how fast they were recorded, so that a training can be
     repeated.
@@ -46,13 +52,13 @@ class Schedule:
 
     steps: int
     drives_per_step: float
+    before: int = 0  # steps of the trainings whose weights this one began with; the cosine goes on from there
 
     def learning_rate(self, step: int, settings: TrainingSettings) -> float:
         """That of step 0, 1, ..."""
-        if step < settings.warm_up:
-            return settings.peak_rate * (step + 1) / settings.warm_up
-        part = (step - settings.warm_up) / max(self.steps - settings.warm_up, 1)
-        return settings.peak_rate * 0.5 * (1 + math.cos(math.pi * min(part, 1.0)))
+        risen = min((step + 1) / settings.warm_up, 1.0)
+        part = max(self.before + step - settings.warm_up, 0) / max(self.before + self.steps - settings.warm_up, 1)
+        return settings.peak_rate * risen * 0.5 * (1 + math.cos(math.pi * min(part, 1.0)))
 
     def drives_at(self, step: int, settings: TrainingSettings) -> int:
         """How many drives are in use at a step."""

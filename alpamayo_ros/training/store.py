@@ -1,20 +1,21 @@
-"""All examples on the device, and batches of them by keyed randomness."""
+"""The newest examples on the device, and batches of them by keyed randomness."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from alpamayo_ros.core.types import FRAMES_PER_CAMERA
+from alpamayo_ros.core.types import FRAMES_PER_CAMERA, ConfigurationError
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import ImageConfig, patchify
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.training.examples import DriveExamples
 from alpamayo_ros.training.layout import TokenTables
 from alpamayo_ros.training.observations import FIRST_TICK
+from alpamayo_ros.training.other_histories import OtherWay
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Batch:
 
 
 class ExampleStore:
-    """Grows drive by drive up to a capacity that is taken at once, so that the device's memory stays in one piece."""
+    """The newest drives, as many as it has room for; the room is taken at once, so that it stays in one piece."""
 
     def __init__(
         self,
@@ -48,50 +49,66 @@ class ExampleStore:
         vocabulary: Vocabulary,
         image_size: tuple[int, int],
         longest: int,
-        frames: int,
+        capacity: int,
         device: torch.device,
     ) -> None:
-        """Get ready for as many `frames` of every camera; the other arguments are those of TokenTables."""
+        """Get ready for `capacity` drives of one length; the other arguments are those of TokenTables."""
         self.tables = TokenTables(config, vocabulary, image_size, longest)
         self.device = device
         self._first_history = vocabulary.history_ids.start
-        self._images: Tensor | None = None
-        self._capacity = frames
-        self._frames = 0
-        self.drives = 0  # that were taken in
-        self._columns: dict[str, list[Tensor]] = {}
-        self._joined: dict[str, Tensor] = {}
+        self._tokenizer = HistoryTokenizer(config.history)
+        self._capacity = capacity
+        self._images: Tensor | None = None  # [capacity T, cameras, H, W, 3]
+        self._columns: dict[str, Tensor] = {}  # each [capacity M, ...]
+        self._histories = torch.empty(0)  # [capacity M, 16, 3], on the CPU, since their encoding waits for its input
+        self._ticks = 0  # M, of a drive
+        self.drives = 0  # that were taken in, also those that newer ones have taken the place of
+        self._texts = (0, 0)  # prompts and reasonings on the device
         self._prompts = self._prompt_lengths = self._reasonings = self._reasoning_lengths = torch.empty(0)
 
     def __len__(self) -> int:
-        return sum(map(len, self._columns.get("frame", [])))
+        return min(self.drives, self._capacity) * self._ticks
+
+    def skip(self, drives: int) -> None:
+        """Count drives as taken in that newer ones have taken the place of; for a store that has none yet."""
+        assert self.drives == 0
+        self.drives = drives
 
     def add(self, drives: list[DriveExamples]) -> None:
-        """Take drives in."""
+        """Take drives in; where there is no more room, each takes the place of the oldest.
+
+        Raises:
+            ConfigurationError: a drive of another length than the first, or texts that are too long.
+        """
         for drive in drives:
             self._add(drive)
-        self.drives += len(drives)
-        self._joined = {name: torch.cat(parts) for name, parts in self._columns.items()}
-        self.tables.check_lengths()
-        self._prompts, self._prompt_lengths = map(self._sent, self.tables.padded_prompts())
-        self._reasonings, self._reasoning_lengths = map(self._sent, self.tables.padded_reasonings())
+        texts = (len(self.tables.prompts), len(self.tables.reasonings))
+        if texts != self._texts:
+            self.tables.check_lengths()
+            self._prompts, self._prompt_lengths = map(self._sent, self.tables.padded_prompts())
+            self._reasonings, self._reasoning_lengths = map(self._sent, self.tables.padded_reasonings())
+            self._texts = texts
 
-    def batch(self, ticks: Tensor, keep_navigation: Tensor) -> Batch:
+    def batch(self, ticks: Tensor, keep_navigation: Tensor, way: OtherWay | None = None) -> Batch:
         """The batch of some ticks.
 
         Args:
-            ticks: [B] int64 on the device.
+            ticks: [B] int64, on the CPU as the rest.
             keep_navigation: [B] bool; where it is False the navigation text is left out.
+            way: how their ego histories differ from the vehicle's; None: not at all.
         """
         assert self._images is not None
-        its = {name: column[ticks] for name, column in self._joined.items()}
+        histories = self._histories[ticks]
+        bins = self._sent(self._tokenizer.encode(histories if way is None else way.of(histories)))
+        ticks, keep_navigation = self._sent(ticks), self._sent(keep_navigation)
+        its = {name: column[ticks] for name, column in self._columns.items()}
         moments = torch.arange(1 - FRAMES_PER_CAMERA, 1, device=self.device)
         images = self._images[its["frame"][:, None] + moments]  # [B, moments, cameras, H, W, 3]
         prompt = torch.where(keep_navigation, its["prompt"], 0)
         prompts, lengths = self._prompts[prompt], self._prompt_lengths[prompt]
         reasoning = self._reasonings[its["reasoning"]]
         history = self.tables.layout.history
-        prompts[:, history.start : history.stop] = its["history"] + self._first_history
+        prompts[:, history.start : history.stop] = bins + self._first_history
         after = torch.arange(prompts.shape[1], device=self.device) - lengths[:, None]
         own = reasoning.gather(1, after.clamp(0, reasoning.shape[1] - 1))
         return Batch(
@@ -104,33 +121,48 @@ class ExampleStore:
             paths=its["paths"],
         )
 
-    def draw(self, count: int, drop_navigation: float, generator: torch.Generator) -> Batch:
-        """A batch of `count` ticks drawn at random, each without its navigation with this probability.
+    def draw(self, count: int, drop_navigation: float, other_histories: float, generator: torch.Generator) -> Batch:
+        """A batch of `count` ticks drawn at random.
 
-        The generator is of the CPU, so that a seed gives the same batches on every device.
+        Each is without its navigation by one probability, and with another ego history by the other. The generator is
+        of the CPU, so that a seed gives the same batches on every device.
         """
         ticks = torch.randint(len(self), (count,), generator=generator)
         keep = torch.rand(count, generator=generator) >= drop_navigation
-        return self.batch(ticks.to(self.device), keep.to(self.device))
+        return self.batch(ticks, keep, OtherWay.draw(count, other_histories, generator))
 
     def _add(self, drive: DriveExamples) -> None:
         images = torch.from_numpy(drive.images)
+        frames = len(images)
         if self._images is None:
-            self._images = torch.empty((self._capacity, *images.shape[1:]), dtype=torch.uint8, device=self.device)
-        start, self._frames = self._frames, self._frames + len(images)
-        self._images[start : self._frames] = self._sent(images)
-        prompts = [self.tables.prompt_row(str(text) or None) for text in drive.navigation]
-        reasonings = [self.tables.reasoning_row(str(text)) for text in drive.sentences]
+            self._ticks = len(drive)
+            self._images = self._room(images)
+            self._histories = torch.empty((self._capacity * self._ticks, *drive.histories.shape[1:]))
+        if (frames, len(drive)) != (len(self._images) // self._capacity, self._ticks):
+            raise ConfigurationError(
+                f"a drive of {frames} frames; the first one has {len(self._images) // self._capacity}, as all have to"
+            )
+        place = self.drives % self._capacity
+        start = place * frames
+        self._images[start : start + frames] = self._sent(images)
         columns = {
             "frame": torch.arange(start + FIRST_TICK, start + FIRST_TICK + len(drive)),
-            "prompt": torch.tensor(prompts),
-            "reasoning": torch.tensor(reasonings),
-            "history": torch.from_numpy(drive.history_bins.astype(np.int64)),
+            "prompt": torch.tensor([self.tables.prompt_row(str(text) or None) for text in drive.navigation]),
+            "reasoning": torch.tensor([self.tables.reasoning_row(str(text)) for text in drive.sentences]),
             "actions": torch.from_numpy(drive.actions),
             "paths": torch.from_numpy(drive.paths),
         }
+        rows = slice(place * len(drive), (place + 1) * len(drive))
+        self._histories[rows] = torch.from_numpy(drive.histories)
         for name, column in columns.items():
-            self._columns.setdefault(name, []).append(self._sent(column))
+            if name not in self._columns:
+                self._columns[name] = self._room(column)
+            self._columns[name][rows] = self._sent(column)
+        self.drives += 1
+
+    def _room(self, like: Tensor) -> Tensor:
+        """Memory for so many drives that have the rows of this one."""
+        return torch.empty((self._capacity * len(like), *like.shape[1:]), dtype=like.dtype, device=self.device)
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """The tensor on the device. A GPU fetches it when it gets there, so that the steps in its queue go on."""

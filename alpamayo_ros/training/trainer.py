@@ -21,7 +21,7 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.training.initial import initial_network
 from alpamayo_ros.training.layout import Layout
-from alpamayo_ros.training.losses import TrainedNetwork, draw_flow
+from alpamayo_ros.training.losses import Losses, TrainedNetwork, draw_flow
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.store import ExampleStore
 
@@ -84,19 +84,15 @@ class Trainer:
         """That of the last step."""
         return float(self._optimiser.param_groups[0]["lr"])
 
+    def compile_on(self, store: ExampleStore) -> None:
+        """Let the compiler do its work on a batch, which changes nothing: drives can be recorded meanwhile."""
+        self._losses_of(store, 0).total.backward()
+        self._optimiser.zero_grad(set_to_none=True)
+
     def run_step(self, store: ExampleStore, schedule: Schedule) -> dict[str, Tensor]:
         """One step on the examples that are there; the losses stay on the device."""
         settings = self.settings
-        key = settings.seed * STEP_KEYS + self.step
-        batch = store.draw(settings.batch, settings.drop_navigation, torch.Generator().manual_seed(key))
-        draws = draw_flow(
-            settings.batch,
-            settings.flow_samples,
-            self.config.action_space.n_waypoints,
-            torch.Generator(self.device).manual_seed(key),
-        )
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            losses = self._losses(batch, batch.pixels(self.config.images), draws)
+        losses = self._losses_of(store, settings.seed * STEP_KEYS + self.step)
         losses.total.backward()
         norm = nn.utils.clip_grad_norm_(self.trained.parameters(), settings.gradient_limit)
         for group in self._optimiser.param_groups:
@@ -107,6 +103,21 @@ class Trainer:
         self.step += 1
         values = {field.name: getattr(losses, field.name) for field in fields(losses)} | {"gradient": norm}
         return {name: value.detach() for name, value in values.items()}
+
+    def _losses_of(self, store: ExampleStore, key: int) -> Losses:
+        """Those of a batch of keyed randomness."""
+        settings = self.settings
+        generator = torch.Generator().manual_seed(key)
+        batch = store.draw(settings.batch, settings.drop_navigation, settings.other_histories, generator)
+        draws = draw_flow(
+            settings.batch,
+            settings.flow_samples,
+            self.config.action_space.n_waypoints,
+            torch.Generator(self.device).manual_seed(key),
+        )
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            losses: Losses = self._losses(batch, batch.pixels(self.config.images), draws)
+        return losses
 
     def averaged(self) -> dict[str, Tensor]:
         """The moving average of the network's weights by their names: what becomes the checkpoint."""

@@ -83,6 +83,15 @@ def test_no_frame_of_a_slow_side_camera_is_in_two_sets(anchor: float, side: floa
         assert all(len({frame.serial for frame in four}) == 4 for four in tick.frames.values())
 
 
+@pytest.mark.parametrize("other", [10, 12, 30])
+def test_the_slowest_camera_as_anchor_loses_no_tick(other: float) -> None:
+    messages = frames("slow", 9.62, end=30) + frames("other", other, begin=0.03, end=30) + odometry(end=30)
+    slow_leads = observations(run(builder("slow", "other"), messages))
+    assert max(np.diff([tick.t0_ns for tick in slow_leads])) * 1e-9 < 1.1 / 9.62
+    other_leads = observations(run(builder("other", "slow"), messages))
+    assert max(np.diff([tick.t0_ns for tick in other_leads])) * 1e-9 > 0.4
+
+
 def test_the_lattice_settles_at_a_constant_distance_before_the_frames_of_a_slow_camera() -> None:
     lattice = Lattice()
     for k in range(300):

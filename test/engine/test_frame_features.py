@@ -10,10 +10,12 @@ import torch
 from tiny_checkpoint import picture, raw_frame
 
 from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine import frame_features
 from alpamayo_ros.engine.frame_features import WAITING, FoundFrames, FrameFeatures
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
 from alpamayo_ros.model.images import ImageConfig, ImagePatches
+from alpamayo_ros.sensors.decode import decode
 
 CPU = torch.device("cpu")
 
@@ -142,7 +144,7 @@ def test_a_bad_frame_is_passed_over_by_prepare_and_named_to_who_asks_and_who_wai
     assert get(features, good)[0].encoded == 0
 
 
-def test_a_fault_of_the_tower_reaches_who_prepares_and_who_waits_and_the_next_try_is_a_new_one(
+def test_a_fault_of_the_tower_reaches_who_met_it_and_who_waited_tries_by_himself(
     features: FrameFeatures, tower: Tower, beside: Callable[..., Future[None]]
 ) -> None:
     one = frame(1)
@@ -150,11 +152,38 @@ def test_a_fault_of_the_tower_reaches_who_prepares_and_who_waits_and_the_next_tr
     tower.open.clear()
     preparing = beside(features.prepare, [one])
     assert tower.entered.wait(5)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        features.get([one], Clock(when_waiting=tower.open.set))
+    found = features.get([one], Clock(when_waiting=tower.open.set))
     with pytest.raises(RuntimeError, match="out of memory"):
         preparing.result(5)
-    assert get(features, one)[0].encoded == 1
+    assert (found.encoded, tower.images) == (1, 1)
+    assert get(features, one)[0].encoded == 0
+
+
+def test_a_fault_that_stays_is_raised_and_the_next_try_is_a_new_one(features: FrameFeatures, tower: Tower) -> None:
+    tower.faults.append(RuntimeError("out of memory"))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        get(features, frame(1))
+    assert get(features, frame(1))[0].encoded == 1
+
+
+def test_frames_are_decoded_side_by_side_and_a_bad_one_is_named_when_all_others_are_done(
+    features: FrameFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(4)
+    finished: list[int] = []
+
+    def decode_with_others(frame: Frame) -> object:
+        together.wait(5)  # breaks unless four are at it at once
+        image = decode(frame)
+        finished.append(frame.serial)
+        return image
+
+    monkeypatch.setattr(frame_features, "decode", decode_with_others)
+    good, broken = [frame(seed) for seed in range(3)], Frame(10_000_001, 6, 0, b"no jpeg", "jpeg")
+    with pytest.raises(BadImageError) as caught:
+        get(features, broken, *good)
+    assert caught.value.serial == broken.serial
+    assert {each.serial for each in good} == set(finished)
 
 
 def test_forgetting_while_a_frame_is_on_its_way_leaves_nobody_waiting(

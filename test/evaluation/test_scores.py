@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scenes import observation
 
+from alpamayo_ros.core.rotation import rotations_about_z
 from alpamayo_ros.core.select import select
 from alpamayo_ros.core.types import HORIZON, Array, Prediction, SamplingOptions
 from alpamayo_ros.engine.null_engine import NullEngine
@@ -121,15 +122,47 @@ def test_the_first_point_is_where_a_controller_starts() -> None:
     assert figures(prediction(), future(steps=0))["chosen"]["first_point"] is None
 
 
+def test_beside_the_choice_stands_what_chance_would_do() -> None:
+    made = prediction(6)
+    at_random = figures(made, future())["agreement"]["at_random"]
+    found = [figures(replace(made, xyz=np.roll(made.xyz, -k, axis=0)), future())["agreement"] for k in range(6)]
+    for name in ("chose_best", "worse_by"):
+        assert at_random[name] == pytest.approx(np.mean([each[name] for each in found]))
+    assert 0 < at_random["chose_best"] < 1
+
+
+def test_baselines_have_their_comfort() -> None:
+    baselines = figures(prediction(), future())["baselines"]
+    straight_on = baselines["constant_velocity"]
+    assert straight_on["comfort"] == pytest.approx(dict.fromkeys(straight_on["comfort"], 0.0), abs=1e-9)
+    assert straight_on["within_bounds"]["all"] is True
+    standing = baselines["stop"]  # from 10 m/s, at once
+    assert standing["comfort"]["min_acceleration"] < -20
+    assert standing["within_bounds"]["all"] is False
+
+
+def test_a_baseline_that_turns_pulls_sideways() -> None:
+    angle = 0.3 * np.arange(-15, 1) * 0.1  # rad, at 0.3 rad/s
+    circle = np.stack([np.sin(angle), 1 - np.cos(angle), 0 * angle], axis=-1) * 10.0 / 0.3
+    turning = replace(SCENE, history_xyz=circle, history_rotation=rotations_about_z(angle))
+    made = NullEngine().predict(turning, SamplingOptions(num_samples=1))
+    comfort = score(turning, made, select(made), future())["baselines"]["constant_turn_rate_and_acceleration"][
+        "comfort"
+    ]
+    assert comfort["lateral_acceleration"] == pytest.approx(3.0, rel=0.02)
+    assert comfort["yaw_rate"] == pytest.approx(0.3, rel=0.02)
+
+
 def test_agreement_says_whether_the_best_sample_was_chosen_and_what_it_cost() -> None:
     made = prediction(6)
-    assert figures(made, future())["agreement"] == {"chose_best": True, "worse_by": 0.0}
+    agreement = figures(made, future())["agreement"]
+    assert (agreement["chose_best"], agreement["worse_by"]) == (True, 0.0)
     turned = replace(made, xyz=np.roll(made.xyz, -1, axis=0))
     found = figures(turned, future())
     assert found["agreement"]["chose_best"] is False
     assert found["agreement"]["worse_by"] == pytest.approx(found["chosen"]["ade"]["6.4"])
-    assert figures(prediction(1), future())["agreement"] == {"chose_best": None, "worse_by": None}
-    assert figures(made, future(steps=20))["agreement"] == {"chose_best": None, "worse_by": None}
+    for unknown in (figures(prediction(1), future()), figures(made, future(steps=20))):
+        assert (unknown["agreement"]["chose_best"], unknown["agreement"]["worse_by"]) == (None, None)
     assert figures(made, future(), "mean")["agreement"]["chose_best"] is None
 
 

@@ -15,6 +15,7 @@ from alpamayo_ros.core.types import Array, Observation, Prediction, SamplingOpti
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.evaluation.drive_bag import ODOMETRY_TOPIC, image_topic
 from alpamayo_ros.sim.driver import Lane, Situation, plan
+from alpamayo_ros.sim.journey import Journey
 from alpamayo_ros.sim.path import SPACING
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
@@ -112,7 +113,7 @@ def drive(ros_domain: int, live: Live) -> Callable[..., Driven]:
         renderer = Renderer(world, rig(32, 24))
         with Listener(renderer.cameras) as node:
             node.wait_until_heard(20.0)
-            driven = LiveLoop(world, renderer, node, options, START_NS).run(float("inf"), threading.Event())
+            driven = LiveLoop(Journey(world), renderer, node, options, START_NS).run(float("inf"), threading.Event())
         assert driven.unanswered == 0
         return Driven(score(world, driven.trace), start_errors(node.heard, driven.trace))
 

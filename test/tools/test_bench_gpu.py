@@ -31,6 +31,15 @@ def test_the_floors_of_the_stages_are_those_counted_by_hand(work: Work) -> None:
     assert work.expert_ms(H200, 3100, samples=16, prefixes=1, steps=10) == pytest.approx(83, abs=0.5)
 
 
+def test_fp8_layers_have_lower_floors(work: Work) -> None:
+    ceilings = Ceilings(flops=790e12, bytes=4.3e12, fp8_flops=1400e12)
+    assert work.prefill_ms(ceilings, 3086, fp8=True) == pytest.approx(34, abs=1)
+    assert work.decode_ms(ceilings, 3100, fp8=True) == pytest.approx(2.02, abs=0.02)
+    exact, near = (floors_ms(CASES["1"], work, ceilings, quantization) for quantization in ("none", "fp8"))
+    assert {stage for stage in exact if near[stage] < exact[stage]} == {"prefill", "reasoning"}
+    assert floors_ms(CASES["16"], work, ceilings, "fp8_expert")["expert"] < 0.75 * work.expert_ms(H200, 3100, 16, 1, 10)
+
+
 def test_a_draft_saves_the_decoding(work: Work) -> None:
     written, confirmed = floors_ms(CASES["1"], work, H200), floors_ms(CASES["draft"], work, H200)
     assert sum(written.values()) == pytest.approx(150, abs=1)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("rclpy", reason="needs rclpy: make setup, or source a ROS 2 installation")
 
+from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.tools.soak.samples import Bound, Sample, growth, leaks, take_sample
 
 ROOT = Path(__file__).parents[2]
+SOAK = [sys.executable, "-m", "alpamayo_ros.tools.soak"]
 
 
 def samples(rss: list[float], handles: list[int] | None = None) -> list[Sample]:
@@ -46,7 +50,7 @@ def test_what_shrinks_is_no_leak() -> None:
 
 
 def test_too_few_samples_are_no_answer() -> None:
-    with pytest.raises(ValueError, match="run longer"):
+    with pytest.raises(AlpamayoError, match="run longer"):
         leaks(samples([100.0] * 9), [Bound("rss_mb", 1.0)])
 
 
@@ -60,7 +64,7 @@ def test_this_process_can_be_measured() -> None:
 
 
 def soak(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "alpamayo_ros.tools.soak", "--minutes", "0.25", "--out", str(out), *arguments]
+    command = [*SOAK, "--minutes", "0.25", "--out", str(out), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
 
 
@@ -77,3 +81,21 @@ def test_a_planted_leak_fails_it(ros_domain: int, tmp_path: Path) -> None:
     result = soak(tmp_path, "--plant-leak", "100000")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "rss_mb grows" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_soak_ends_its_node_in_order_and_keeps_the_samples(
+    ros_domain: int, tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [*SOAK, "--minutes", "5", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert "ticks" in process.stdout.readline()
+        (node,) = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"interrupted; the samples so far are in {tmp_path}" in said
+    assert "Traceback" not in said
+    assert len((tmp_path / "null.jsonl").read_text().splitlines()) >= 4  # of a whole loop
+    assert not node.is_running()

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.tools import train_mini
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
+from alpamayo_ros.training.examples import examples_of
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 
 CPU = torch.device("cpu")
@@ -93,3 +95,29 @@ def test_a_training_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / STATE_FILE).touch()
     assert train_mini.main(["--out", str(tmp_path), "--device", "cpu"]) == 1
     assert "holds a training already" in capsys.readouterr().err
+
+
+def test_a_store_keeps_the_newest_drives(toy: ModelConfig, tmp_path: Path) -> None:
+    settings = replace(TOY, drives=4, kept_drives=2)
+    course = Course(toy, tmp_path, settings, replace(PIECE, schedule=Schedule(126, 0.5)), CPU)
+    store = course._store
+    drives = [examples_of(record_drive(seed, TOY.drive_seconds), toy) for seed in range(3)]
+    store.add(drives[:2])
+    assert (store.drives, len(store)) == (2, 6)
+    store.add(drives[2:])
+    assert (store.drives, len(store)) == (3, 6)
+    everything = store.batch(torch.arange(6), torch.ones(6, dtype=torch.bool))
+    expected = torch.from_numpy(np.concatenate([drives[2].actions, drives[1].actions]))
+    assert torch.equal(everything.actions, expected)
+    newest = torch.from_numpy(drives[2].images[-1])  # [cameras, H, W, 3]
+    assert torch.equal(everything.images.unflatten(0, (6, 4, 4))[2, :, -1].permute(0, 2, 3, 1), newest)
+    with pytest.raises(ConfigurationError, match="a drive of 20 frames; the first one has 18"):
+        store.add([examples_of(record_drive(0, 2.0), toy)])
+
+
+def test_the_rate_goes_on_where_the_training_that_made_the_weights_ended() -> None:
+    settings = TrainingSettings(warm_up=100, peak_rate=1.0)
+    whole, second = Schedule(steps=1000, drives_per_step=0.0), Schedule(steps=600, drives_per_step=0.0, before=400)
+    assert second.learning_rate(200, settings) == pytest.approx(whole.learning_rate(600, settings))
+    assert second.learning_rate(0, settings) == pytest.approx(whole.learning_rate(400, settings) / 100)
+    assert second.learning_rate(599, settings) < 1e-4

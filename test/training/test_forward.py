@@ -37,7 +37,7 @@ def model(mini: ModelConfig) -> AlpamayoModel:
 
 @pytest.fixture(scope="module")
 def store(drive: RecordedDrive, mini: ModelConfig, model: AlpamayoModel) -> ExampleStore:
-    store = ExampleStore(mini, model.vocabulary, (96, 160), longest=480, frames=len(drive.images), device=CPU)
+    store = ExampleStore(mini, model.vocabulary, (96, 160), longest=480, capacity=1, device=CPU)
     store.add([examples_of(drive, mini)])
     return store
 

@@ -23,7 +23,7 @@ def test_times_follow_the_published_distribution() -> None:
 def test_drift_is_how_far_wrong_actions_take_the_vehicle(mini: ModelConfig, recorded: RecordedDrive) -> None:
     vocabulary = mini.load_vocabulary()
     cpu = torch.device("cpu")
-    store = ExampleStore(mini, vocabulary, (96, 160), longest=480, frames=len(recorded.images), device=cpu)
+    store = ExampleStore(mini, vocabulary, (96, 160), longest=480, capacity=1, device=cpu)
     store.add([examples_of(recorded, mini)])
     ticks = torch.arange(4)
     batch = store.batch(ticks, torch.ones(4, dtype=torch.bool))

@@ -43,8 +43,15 @@ class FusedActionNetwork:
         """
         from alpamayo_ros.engine.flow.fused_expert import FusedExpert  # Triton is there where CUDA is
 
-        return cls(
-            FusedExpert(network.expert, sum_over_ranks),
-            torch.compile(network.action_in_proj),
-            network.action_out_proj,
-        )
+        return cls._around(FusedExpert(network.expert, sum_over_ranks), network)
+
+    @classmethod
+    def in_fp8(cls, network: ActionNetwork | AlpamayoNetwork) -> FusedActionNetwork:
+        """The same with FP8 layers, which are approximate; the layers are taken out of `network`."""
+        from alpamayo_ros.engine.flow.fp8_expert import Fp8Expert  # Triton is there where CUDA is
+
+        return cls._around(Fp8Expert(network.expert), network)
+
+    @classmethod
+    def _around(cls, expert: ExpertFunction, network: ActionNetwork | AlpamayoNetwork) -> FusedActionNetwork:
+        return cls(expert, torch.compile(network.action_in_proj), network.action_out_proj)

@@ -11,6 +11,7 @@ from alpamayo_ros.engine.flow.action_network import FusedActionNetwork
 from alpamayo_ros.engine.flow.flow_runner import FlowRunner
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.flow.shape import FlowShape
+from alpamayo_ros.engine.flow.simulated_fp8 import simulate_fp8
 from alpamayo_ros.engine.replayed import GraphMemory
 from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork
 
@@ -24,6 +25,7 @@ class Flows:
         tokens: Action tokens of a trajectory.
         max_tokens: Of a prefix.
         sum_over_ranks: Adds up what each device of a tensor-parallel group has computed; None: there is one.
+        in_fp8: The expert's layers are FP8 ones, which are approximate, and are taken out of `network`.
     """
 
     def __init__(
@@ -33,13 +35,18 @@ class Flows:
         tokens: int,
         max_tokens: int,
         sum_over_ranks: Callable[[Tensor], Tensor] | None = None,
+        in_fp8: bool = False,
     ) -> None:
         self.network = network
         self.layers = layers
         self._tokens = tokens
         self._max_blocks = math.ceil(max_tokens / layers[0].keys.shape[1])
-        cuda = layers[0].keys.is_cuda
-        self._flow_network = FusedActionNetwork.of(network, sum_over_ranks) if cuda else network
+        self._flow_network: ActionNetwork | AlpamayoNetwork | FusedActionNetwork = network
+        if layers[0].keys.is_cuda:
+            fused = FusedActionNetwork
+            self._flow_network = fused.in_fp8(network) if in_fp8 else fused.of(network, sum_over_ranks)
+        elif in_fp8:
+            simulate_fp8(network.expert)
         self._captured: dict[FlowShape, FlowRunner] = {}
 
     def capture(self, shapes: Sequence[FlowShape], memory: GraphMemory) -> None:

@@ -116,13 +116,8 @@ class FusedExpert:
 
     def _attention(self, index: int, layer: FusedLayer, normed: Tensor, context: Context, few: bool) -> Tensor:
         """[T, size] to [T, heads dim]."""
-        rows, tokens, dim = context.cosines.shape
         parts = self._product(normed, layer.qkv, self._tiles.qkv, few)
-        own = normed.new_empty(2, len(normed), 1, layer.kv_heads, dim)
-        to = Destination(own[0], own[1])
-        query = norm_and_rotate(parts, layer.head_norms, context.cosines, context.sines, context.samples, to)
-        shape = (rows, context.samples, tokens, -1, dim)
-        return context.attend(index, query.view(shape), own[0].view(shape), own[1].view(shape)).reshape(len(normed), -1)
+        return attend(index, layer.head_norms, layer.kv_heads, parts, context)
 
     def _product(self, x: Tensor, weight: Tensor, tiles: Tiles, few: bool) -> Tensor:
         """As [parts, rows, columns]."""
@@ -130,6 +125,18 @@ class FusedExpert:
 
     def _added_up(self, parts: Tensor) -> Tensor:
         return parts if self._sum_over_ranks is None else self._sum_over_ranks(parts.sum(0))[None]
+
+
+def attend(index: int, head_norms: HeadNorms, kv_heads: int, parts: Tensor, context: Context) -> Tensor:
+    """Attention of layer `index`: queries, keys and values [parts, T, (heads + 2 kv_heads) dim] to [T, heads dim]."""
+    rows, tokens, dim = context.cosines.shape
+    count, dtype = parts.shape[1], context.cosines.dtype
+    own = torch.empty(2, count, 1, kv_heads, dim, dtype=dtype, device=parts.device)
+    query = norm_and_rotate(
+        parts, head_norms, context.cosines, context.sines, context.samples, Destination(own[0], own[1])
+    )
+    shape = (rows, context.samples, tokens, -1, dim)
+    return context.attend(index, query.view(shape), own[0].view(shape), own[1].view(shape)).reshape(count, -1)
 
 
 def _joined(*linears: nn.Linear) -> Tensor:

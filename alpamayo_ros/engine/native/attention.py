@@ -12,8 +12,9 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # query [R, M, heads, dim]; keys and values of a layer [blocks, block_size, kv_heads, dim], the M new tokens among them;
-# block table [R, most blocks] int32; tokens before the new ones [R] int32 -> [R, M, heads, dim]
-AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+# block table [R, most blocks] int32; tokens before the new ones [R] int32; how many of them all rows have in the same
+# blocks [1] int32, or None -> [R, M, heads, dim]
+AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 # cuDNN, the fastest for prompts on a Hopper GPU, makes a plan for every length: so lengths are rounded up, and all that
 # there can be are planned before the first tick.
@@ -63,7 +64,9 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return mixed[0].transpose(0, 1)
 
 
-def attend_causal(query: Tensor, keys: Tensor, values: Tensor, block_table: Tensor, lengths: Tensor) -> Tensor:
+def attend_causal(
+    query: Tensor, keys: Tensor, values: Tensor, block_table: Tensor, lengths: Tensor, shared: Tensor | None
+) -> Tensor:
     """In plain torch: every row's blocks are gathered first. See AttendCausal."""
     blocks = block_table.long()
     row_keys, row_values = (cache[blocks].flatten(1, 2).transpose(1, 2) for cache in (keys, values))

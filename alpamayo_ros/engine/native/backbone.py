@@ -1,4 +1,4 @@
-"""Qwen3-VL over the paged cache: prompts by eager launches, single tokens by captured graphs."""
+"""Qwen3-VL over the paged cache: prompts by eager launches, a few tokens by captured graphs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from torch import Tensor
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import PLANNED_STEP, attend_to_itself, causal_attention, padded
 from alpamayo_ros.engine.native.decode_step import DecodeStep
+from alpamayo_ros.engine.native.drawing import drawing_for
+from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
 from alpamayo_ros.engine.replayed import GraphMemory
+from alpamayo_ros.engine.sampling import Key
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
 from alpamayo_ros.model.images import ImagePatches
 
 CAPTURED_ROWS = (1, 6, 16)  # and the most that there can be
+CAPTURED_TOKENS = (1, 3)  # 3: a last token and the two that close a reasoning
 
 
 class NativeBackbone:
@@ -29,16 +33,25 @@ class NativeBackbone:
         pool: The cache's memory.
         max_tokens: Of a row.
         max_rows: Rows side by side.
+        forbidden: Token ids that `Following` never draws.
     """
 
-    def __init__(self, text: TextModel, vision: VisionTower, pool: KVPool, max_tokens: int, max_rows: int) -> None:
+    def __init__(
+        self, text: TextModel, vision: VisionTower, pool: KVPool, max_tokens: int, max_rows: int, forbidden: range
+    ) -> None:
         self._text = text
         self._vision = vision
         self._pool = pool
-        self._attend = causal_attention(pool.layers[0].keys.device)
+        device = pool.layers[0].keys.device
+        self._attend = causal_attention(device)
         self._max_blocks = math.ceil(max_tokens / BLOCK_SIZE)
         counts = sorted({min(count, max_rows) for count in (*CAPTURED_ROWS, max_rows)})
-        self._steps = [DecodeStep(text, pool, self._attend, rows, self._max_blocks) for rows in counts]
+        draw = drawing_for(device)
+        self._steps = [
+            DecodeStep(text, pool, self._attend, draw, forbidden, rows, tokens, self._max_blocks)
+            for tokens in CAPTURED_TOKENS
+            for rows in counts
+        ]
 
     def capture(self, memory: GraphMemory) -> None:
         """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
@@ -67,14 +80,33 @@ class NativeBackbone:
 
     def extend(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int = 1) -> Tensor:
         """Read further tokens [B, n] after what the cache holds; see Backbone in model/backbone.py."""
-        rows, count = token_ids.shape
-        if count > 1:
+        count = token_ids.shape[1]
+        if count > CAPTURED_TOKENS[-1]:
             result = self._read_more(batch, cache, token_ids, logits)
         else:
-            step = next(step for step in self._steps if step.rows >= rows)
-            result = step.run(cache, token_ids[:, 0], batch.rope_deltas)[:, None]
+            result = self._step_for(token_ids).run(cache, token_ids, batch.rope_deltas)[:, count - logits : count]
         cache.grow(count)
         return result
+
+    def follow(
+        self,
+        batch: PromptBatch,
+        cache: PagedCache,
+        token_ids: Tensor,
+        keys: Sequence[Key],
+        temperature: float,
+        top_p: float,
+    ) -> Following:
+        """Read a token per row [B, 1] and draw the next ones on the device; each step after it reads what was drawn.
+
+        The caller counts the cache's columns.
+        """
+        step = self._step_for(token_ids)
+        return Following(step, step.start(cache, token_ids, batch.rope_deltas, keys, temperature, top_p))
+
+    def _step_for(self, token_ids: Tensor) -> DecodeStep:
+        rows, count = token_ids.shape
+        return next(step for step in self._steps if step.tokens >= count and step.rows >= rows)
 
     def _plan_prompts(self) -> None:
         geometry, layer = self._text.geometry, self._pool.layers[0]
@@ -117,12 +149,11 @@ class NativeBackbone:
         column = lengths[:, None] + index
         slots = (table.gather(1, column // BLOCK_SIZE) * BLOCK_SIZE + column % BLOCK_SIZE).flatten()
         delta = torch.tensor(batch.rope_deltas, device=device)[:, None]
-
         before = lengths.int()
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
             by_row = query.unflatten(0, (rows, count))
-            return self._attend(by_row, layer.keys, layer.values, table, before).flatten(0, 1)
+            return self._attend(by_row, layer.keys, layer.values, table, before, None).flatten(0, 1)
 
         rotary = self._text.rotary((cache.length + index + delta).flatten())
         hidden = self._text.embed(token_ids.flatten())

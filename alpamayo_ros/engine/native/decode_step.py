@@ -1,4 +1,4 @@
-"""One token for each of R rows: over static buffers, so that a captured graph does it."""
+"""A few tokens for each of R rows: over static buffers, so that a captured graph does it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,58 @@ from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import AttendCausal
+from alpamayo_ros.engine.native.drawing import DrawRows
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
+from alpamayo_ros.engine.native.philox import token_key
 from alpamayo_ros.engine.native.text_model import TextModel
 from alpamayo_ros.engine.replayed import GraphMemory, Replayed
+from alpamayo_ros.engine.sampling import Key
+
+NO_KEY: Key = (0, 0, 0)
 
 
 class DecodeStep:
-    """Reads a token per row into the cache.
+    """Reads M tokens per row into the cache; with M = 1 it draws the next ones as well, and can go on with them.
 
-    Fewer rows than R may be asked for: the others read token 0 into block 0, which nobody reads.
+    Fewer rows than R may be asked for: the others read token 0 into block 0, which nobody reads. So does what stands
+    behind the blocks that a row has.
 
     Args:
         text: The layers.
         pool: The cache's memory.
         attend: Attention to it.
+        draw: Draws the next tokens.
+        forbidden: Token ids that are never drawn.
         rows: R.
+        tokens: M.
         max_blocks: Of a row.
     """
 
-    def __init__(self, text: TextModel, pool: KVPool, attend: AttendCausal, rows: int, max_blocks: int) -> None:
+    def __init__(
+        self,
+        text: TextModel,
+        pool: KVPool,
+        attend: AttendCausal,
+        draw: DrawRows,
+        forbidden: range,
+        rows: int,
+        tokens: int,
+        max_blocks: int,
+    ) -> None:
         self.rows = rows
+        self.tokens = tokens
         self._text = text
         self._pool = pool
         self._attend = attend
+        self._draw = draw
+        self._forbidden = forbidden
         device = pool.layers[0].keys.device
-        self._inputs = torch.zeros(3, rows, dtype=torch.int64, device=device)  # token, rotary position, length before
+        self._token_ids = torch.zeros(rows, tokens, dtype=torch.int64, device=device)
+        self._numbers = torch.zeros(4, rows, dtype=torch.int64, device=device)  # position, tokens before, words of key
+        self._settings = torch.zeros(2, device=device)  # temperature and top_p
+        self._next = torch.tensor([[1], [1], [0], [1]], device=device)  # what a token later the numbers are higher by
         self._table = torch.zeros(rows, max_blocks, dtype=torch.int32, device=device)
+        self._shared = torch.zeros(1, dtype=torch.int32, device=device) if rows > 1 else None  # tokens
         self._filled_from: PagedCache | None = None
         self._replayed = Replayed(self._step)
 
@@ -43,30 +69,66 @@ class DecodeStep:
         self._replayed.capture(memory)
 
     def run(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int]) -> Tensor:
-        """Read a token per row of the cache, which is as many columns longer afterwards as before: the caller's count.
+        """Read tokens [rows of the cache, M or less]; the cache is as long afterwards as before: the caller counts.
 
         Returns:
-            [rows of the cache, V] float32; the next run overwrites it.
+            [rows of the cache, M, V] float32; behind the tokens that there are undefined. The next run overwrites it.
         """
-        count = len(cache.rows)
+        self._fill(cache, token_ids, rope_deltas, [NO_KEY] * len(cache.rows))
+        return self._replayed()[0][: len(cache.rows)]
+
+    def start(
+        self,
+        cache: PagedCache,
+        token_ids: Tensor,
+        rope_deltas: Sequence[int],
+        keys: Sequence[Key],
+        temperature: float,
+        top_p: float,
+    ) -> Tensor:
+        """Read a token per row, and draw the next ones by these keys: [rows of the cache] int64 on the device."""
+        self._settings.copy_(torch.tensor([temperature, top_p]), non_blocking=True)
+        self._fill(cache, token_ids, rope_deltas, keys)
+        return self.go_on(len(keys))
+
+    def go_on(self, rows: int) -> Tensor:
+        """Read what was drawn, and draw again: each row's next key is that of its next place."""
+        return self._replayed()[1][:rows]
+
+    def _fill(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int], keys: Sequence[Key]) -> None:
+        count, tokens = token_ids.shape
         if self._filled_from is not cache:
             self._table[:count].copy_(cache.table(self._table.shape[1]), non_blocking=True)
             self._table[count:].zero_()
-            self._inputs.zero_()
+            if self._shared is not None:
+                self._shared.fill_(cache.shared())
+            self._token_ids.zero_()
+            self._numbers.zero_()
             self._filled_from = cache
-        numbers = torch.tensor([[cache.length + delta for delta in rope_deltas], cache.lengths()])
-        self._inputs[1:, :count].copy_(numbers, non_blocking=True)
-        self._inputs[0, :count].copy_(token_ids)
-        return self._replayed()[:count]
+        positions = [cache.length + delta for delta in rope_deltas]
+        words = zip(*(token_key(*key) for key in keys), strict=True)
+        self._numbers[:, :count].copy_(torch.tensor([positions, cache.lengths(), *words]), non_blocking=True)
+        self._token_ids[:count, :tokens].copy_(token_ids, non_blocking=True)
 
-    def _step(self) -> Tensor:
-        token_ids, positions, before = self._inputs
-        block = self._table.gather(1, (before // BLOCK_SIZE)[:, None])[:, 0].long()
-        slots = block * BLOCK_SIZE + before % BLOCK_SIZE
+    def _step(self) -> tuple[Tensor, Tensor]:
+        position, before, *words = self._numbers
+        index = torch.arange(self.tokens, device=before.device)
+        column = before[:, None] + index
+        number = (column // BLOCK_SIZE).clamp(max=self._table.shape[1] - 1)
+        slots = (self._table.gather(1, number) * BLOCK_SIZE + column % BLOCK_SIZE).flatten()
         lengths = before.int()
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
-            return self._attend(query[:, None], layer.keys, layer.values, self._table, lengths)[:, 0]
+            by_row = query.unflatten(0, (self.rows, self.tokens))
+            return self._attend(by_row, layer.keys, layer.values, self._table, lengths, self._shared).flatten(0, 1)
 
         text, layers = self._text, self._pool.layers
-        return text.logits(text.run(text.embed(token_ids), text.rotary(positions), layers, slots, attend))
+        rotary = text.rotary((position[:, None] + index).flatten())
+        hidden = text.run(text.embed(self._token_ids.flatten()), rotary, layers, slots.long(), attend)
+        logits = text.logits(hidden).unflatten(0, (self.rows, self.tokens))
+        if self.tokens > 1:
+            return logits, self._token_ids
+        drawn = self._draw(logits[:, 0], torch.stack(words, 1), self._settings, self._forbidden)
+        self._token_ids.copy_(drawn[:, None])
+        self._numbers += self._next
+        return logits, drawn

@@ -10,23 +10,41 @@ from torch import Tensor
 from alpamayo_ros.engine.native.philox import gumbel_rows, token_key
 from alpamayo_ros.engine.sampling import Key, filter_logits
 
+NOTHING = range(0)
+# logits [R, V] float32, words [R, 2] int64 (`token_key`), temperature and top_p [2] float32, token ids that are never
+# drawn -> tokens [R] int64. Everything lies on the device, so that a graph can hold it.
+DrawRows = Callable[[Tensor, Tensor, Tensor, range], Tensor]
+
+
+def draw_rows(logits: Tensor, words: Tensor, settings: Tensor, forbidden: range) -> Tensor:
+    """In plain torch, with the settings read on the host: see DrawRows."""
+    temperature, top_p = settings.tolist()
+    logits = logits.clone()
+    logits[:, forbidden.start : forbidden.stop] = -torch.inf
+    if temperature > 0:
+        logits = filter_logits(logits, temperature, top_p) + gumbel_rows(words, logits.shape[-1])
+    return logits.argmax(-1)
+
+
+def drawing_for(device: torch.device) -> DrawRows:
+    """The kernels on CUDA, plain torch elsewhere."""
+    if device.type != "cuda":
+        return draw_rows
+    from alpamayo_ros.engine.kernels.draw import draw_rows as by_kernels  # Triton is there where CUDA is
+
+    return by_kernels
+
 
 class DeviceDraw:
     """`draw_each` for rows side by side."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._noise: Callable[[Tensor, int], Tensor] = gumbel_rows
-        if device.type == "cuda":
-            from alpamayo_ros.engine.kernels.gumbel import gumbel_rows as noise_kernel  # Triton is there where CUDA is
-
-            self._noise = noise_kernel
+        self._draw = drawing_for(device)
 
     def __call__(self, logits: Tensor, temperature: float, top_p: float, keys: Sequence[Key]) -> list[int]:
         """See `DrawTokens`."""
-        if temperature > 0:
-            words = torch.tensor([token_key(*key) for key in keys])
-            noise = self._noise(words.to(self._device, non_blocking=True), logits.shape[-1])
-            logits = filter_logits(logits, temperature, top_p) + noise
-        tokens: list[int] = logits.argmax(-1).tolist()
+        words = torch.tensor([token_key(*key) for key in keys]).to(self._device, non_blocking=True)
+        settings = torch.tensor([temperature, top_p]).to(self._device, non_blocking=True)
+        tokens: list[int] = self._draw(logits, words, settings, NOTHING).tolist()
         return tokens

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.device import resize_for, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
+from alpamayo_ros.engine.fp8 import check_fp8
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
+from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
+from alpamayo_ros.engine.native.writing import write_ahead
+from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
-from alpamayo_ros.model.resize import Resize, resize
+from alpamayo_ros.model.backbone import PromptBatch
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -30,8 +37,9 @@ class NativeEngine(StepwiseEngine):
     def __init__(
         self, model: NativeModel, name: str, max_samples: int, max_cameras: int, jpegs: GpuJpegs | None = None
     ) -> None:
-        draw, resize = DeviceDraw(model.device), _resize_for(model.device)
+        draw, resize = DeviceDraw(model.device), resize_for(model.device)
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
+        self.info = replace(self.info, quantization=model.quantization)
         self._native = model
 
     @classmethod
@@ -43,14 +51,17 @@ class NativeEngine(StepwiseEngine):
             options: fields of LoadOptions.
 
         Raises:
-            ConfigurationError: a checkpoint that can't be used.
+            ConfigurationError: a checkpoint that can't be used, or a quantization that the device doesn't have.
             EngineError: a device that isn't there, or has too little memory.
         """
         wanted = LoadOptions(**options)
+        if wanted.quantization != "none":  # before the weights are read
+            device = resolve_device(wanted.device)
+            check_fp8(device, resolve_dtype(wanted.dtype, device))
         model = load_model(checkpoint, wanted)
         sizes = Sizes.of(model.config, model.dtype, wanted.max_cameras, wanted.max_samples, wanted.kv_cache_memory)
         try:
-            native = NativeModel.take(model, sizes)
+            native = NativeModel.take(model, sizes, wanted.quantization)
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"{checkpoint} fits into the memory of {model.device}, but its KV cache doesn't: {error}; lower "
@@ -79,18 +90,21 @@ class NativeEngine(StepwiseEngine):
         gc.collect()
         gc.freeze()
 
+    def _write(
+        self,
+        batch: PromptBatch,
+        cache: PagedCache,
+        logits: Tensor,
+        reasoner: Reasoner,
+        drafts: Sequence[int],
+        options: SamplingOptions,
+    ) -> int:
+        """A step ahead."""
+        return write_ahead(self._native.backbone, batch, cache, logits, reasoner, drafts, options)
+
     def close(self) -> None:
         """Free the weights, the cache and all that was kept."""
         if not self._closed:
             gc.unfreeze()
             del self._native
         super().close()
-
-
-def _resize_for(device: torch.device) -> Resize:
-    """The kernel on CUDA, plain torch elsewhere."""
-    if device.type != "cuda":
-        return resize
-    from alpamayo_ros.engine.kernels.resize import resize as resize_by_kernels  # Triton is there where CUDA is
-
-    return resize_by_kernels

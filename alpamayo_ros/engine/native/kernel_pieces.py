@@ -23,6 +23,10 @@ MOST_WIDE_ROWS = 64
 class KernelPieces:
     """See Pieces."""
 
+    def stored(self, weight: Tensor) -> Tensor:
+        """As it is."""
+        return weight
+
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""
         if _is_one(hidden):

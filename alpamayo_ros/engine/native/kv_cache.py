@@ -97,6 +97,13 @@ class PagedCache:
         """Tokens of each row."""
         return [self.length - empty for empty in self.padding]
 
+    def shared(self) -> int:
+        """How many tokens at their beginning several rows have in the same blocks, which nobody writes any more."""
+        if len(self.rows) == 1:
+            return 0
+        alike = [len(set(blocks)) == 1 for blocks in zip(*self.rows, strict=False)]
+        return (alike.index(False) if False in alike else len(alike)) * BLOCK_SIZE
+
     def table(self, width: int) -> Tensor:
         """The block table [rows, width] int32, on the host."""
         table = torch.zeros(len(self.rows), width, dtype=torch.int32)

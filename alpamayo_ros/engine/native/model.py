@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from alpamayo_ros.engine.flow.shape import FlowShape, shapes_to_capture
 from alpamayo_ros.engine.native.backbone import NativeBackbone
 from alpamayo_ros.engine.native.kv_cache import KVPool, PagedCache
 from alpamayo_ros.engine.native.pieces import Pieces, PlainPieces
+from alpamayo_ros.engine.native.simulated_fp8 import SimulatedFp8Pieces
 from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.native.text_model import TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
@@ -44,20 +46,33 @@ class NativeModel:
     flows: Flows
     pool: KVPool
     memory: GraphMemory | None  # that captured graphs share; None on a CPU
+    quantization: str = "none"  # "fp8": of the text layers; "fp8_expert": of the expert's too
 
     @classmethod
     @torch.inference_mode()
-    def take(cls, model: AlpamayoModel, sizes: Sizes) -> NativeModel:
-        """Take a loaded model apart: its text layers are of no use to anybody else afterwards."""
+    def take(cls, model: AlpamayoModel, sizes: Sizes, quantization: str = "none") -> NativeModel:
+        """Take a loaded model apart: its text layers are of no use to anybody else afterwards.
+
+        Args:
+            model: As it was loaded.
+            sizes: Of what is set aside.
+            quantization: "none", "fp8": of the text layers, or "fp8_expert": of the expert's too.
+        """
         config, device = model.config, model.device
         parameters = model.parameters
         text_geometry = config.backbone.text
         cuda = device.type == "cuda"
         memory = torch.cuda.graph_pool_handle() if cuda else None
-        text = TextModel(model.network.vlm, config.backbone, _pieces(device))
+        text = TextModel(model.network.vlm, config.backbone, _pieces(device), _layer_pieces(device, quantization))
         vision = VisionTower(model.network.vlm.model.visual, device)
         pool = KVPool(text_geometry, sizes.cache_tokens, device, model.dtype)
-        flows = Flows(model.network, pool.layers, config.action_space.n_waypoints, sizes.sequence_tokens)
+        flows = Flows(
+            model.network,
+            pool.layers,
+            config.action_space.n_waypoints,
+            sizes.sequence_tokens,
+            in_fp8=quantization == "fp8_expert",
+        )
         if cuda:
             torch.cuda.empty_cache()  # pieces that have been joined
         return cls(
@@ -65,7 +80,9 @@ class NativeModel:
             vocabulary=model.vocabulary,
             network=model.network,
             action_space=model.action_space,
-            backbone=NativeBackbone(text, vision, pool, sizes.sequence_tokens, sizes.samples),
+            backbone=NativeBackbone(
+                text, vision, pool, sizes.sequence_tokens, sizes.samples, model.vocabulary.trajectory_ids
+            ),
             device=device,
             dtype=model.dtype,
             checkpoint_hash=model.checkpoint_hash,
@@ -75,6 +92,7 @@ class NativeModel:
             flows=flows,
             pool=pool,
             memory=memory,
+            quantization=quantization,
         )
 
     @torch.inference_mode()
@@ -117,7 +135,17 @@ class NativeModel:
         return self.flows.runner(shape).context(prefix)
 
 
-def _pieces(device: torch.device) -> Pieces:
+def _layer_pieces(device: torch.device, quantization: str) -> Pieces[Any]:
+    if quantization == "none":
+        return _pieces(device)
+    if device.type != "cuda":
+        return SimulatedFp8Pieces()
+    from alpamayo_ros.engine.native.fp8_pieces import Fp8Pieces  # Triton is there where CUDA is
+
+    return Fp8Pieces()
+
+
+def _pieces(device: torch.device) -> Pieces[Tensor]:
     if device.type != "cuda":
         return PlainPieces()
     from alpamayo_ros.engine.native.kernel_pieces import KernelPieces  # Triton is there where CUDA is

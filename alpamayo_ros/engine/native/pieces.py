@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 from torch.nn import functional
@@ -10,18 +10,26 @@ from torch.nn import functional
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.model.pointwise import gated, norm, norm_and_rotate
 
+Matrix = TypeVar("Matrix")  # how the weights of a product are kept
 
-class Pieces(Protocol):
+
+class Pieces(Protocol[Matrix]):
     """Hidden states are the residual stream [T, size]; `normed` says the weight of an RMSNorm in front of a product."""
 
-    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
+    def stored(self, weight: Tensor) -> Matrix:
+        """A product's weight as it is kept."""
+
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Matrix) -> Tensor:
         """norm(x) W^T of weight [columns, size]: [T, columns]."""
 
-    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
-        """silu(norm(x) G^T) * (norm(x) U^T) of weight [2 columns, size], G above U: [T, columns]."""
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Matrix) -> Any:
+        """silu(norm(x) G^T) * (norm(x) U^T) of weight [2 columns, size], G above U: for `added_product`."""
 
-    def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """The residual stream, which may be overwritten, and x W^T of [T, inner] and [size, inner]."""
+    def added_product(self, hidden: Tensor, x: Any, weight: Matrix) -> Tensor:
+        """The residual stream, which may be overwritten, and x W^T of [T, inner] and [size, inner].
+
+        x is a tensor, or what `gated_product` gave.
+        """
 
     def norm_and_rotate(
         self,
@@ -49,6 +57,10 @@ class Pieces(Protocol):
 
 class PlainPieces:
     """Any device, and any number of tokens."""
+
+    def stored(self, weight: Tensor) -> Tensor:
+        """As it is."""
+        return weight
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Tensor) -> Tensor:
         """See Pieces."""

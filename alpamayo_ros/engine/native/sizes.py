@@ -38,7 +38,7 @@ class Sizes:
         Raises:
             EngineError: a KV cache that can't hold the longest sequence.
         """
-        image = config.images.max_pixels // config.images.factor**2
+        image = config.images.max_tokens
         sequence = min(
             cameras * FRAMES_PER_CAMERA * image + TEXT_TOKENS + REASONING_TOKENS, config.backbone.max_positions
         )

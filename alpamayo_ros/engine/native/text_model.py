@@ -25,12 +25,12 @@ Attend = Callable[[LayerCache, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TextLayer:
-    """One layer's weights."""
+    """One layer's weights; those of products as its pieces keep them."""
 
-    qkv: Tensor  # [(heads + 2 kv_heads) dim, hidden]
-    out: Tensor  # [hidden, heads dim]
-    gate_up: Tensor  # [2 intermediate, hidden]
-    down: Tensor  # [hidden, intermediate]
+    qkv: Any  # [(heads + 2 kv_heads) dim, hidden]
+    out: Any  # [hidden, heads dim]
+    gate_up: Any  # [2 intermediate, hidden]
+    down: Any  # [hidden, intermediate]
     attention_norm: Tensor
     mlp_norm: Tensor
     head_norms: tuple[Tensor, Tensor]  # of queries and of keys, [dim]
@@ -51,10 +51,11 @@ class TextModel:
         vlm: Transformers' model. Its text layers are taken out of it one by one, so that no more than one of them is
             in memory twice.
         geometry: Its sizes.
-        pieces: What the layers are made of.
+        pieces: What the logits are made of.
+        layer_pieces: What the layers are made of.
     """
 
-    def __init__(self, vlm: Any, geometry: BackboneGeometry, pieces: Pieces) -> None:
+    def __init__(self, vlm: Any, geometry: BackboneGeometry, pieces: Pieces[Tensor], layer_pieces: Pieces[Any]) -> None:
         text = geometry.json["text_config"]
         for key, value in (("hidden_act", "silu"), ("attention_bias", False)):
             if text.get(key, value) != value:
@@ -66,11 +67,11 @@ class TextModel:
         self._head: Tensor = vlm.lm_head.weight
         self._layers: list[TextLayer] = []
         for index in range(len(model.layers)):
-            self._layers.append(_fuse(model.layers[index]))
+            self._layers.append(_fuse(model.layers[index], layer_pieces.stored))
             model.layers[index] = nn.Identity()
             if self._embedding.is_cuda:
                 torch.cuda.empty_cache()  # the freed pieces are too small for the next layer's fused ones
-        self._pieces = pieces
+        self._pieces, self._layer_pieces = pieces, layer_pieces
         rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
         self._axes = _axis_of_frequency(rope.get("mrope_section", [24, 20, 20])).to(self._embedding.device)
         exponent = torch.arange(0, self.geometry.head_dim, 2, dtype=torch.float32) / self.geometry.head_dim
@@ -122,7 +123,7 @@ class TextModel:
         Returns:
             [T, hidden], before the final norm.
         """
-        do, eps = self._pieces, self.geometry.rms_norm_eps
+        do, eps = self._layer_pieces, self.geometry.rms_norm_eps
         for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
             states = do.product(hidden, layer.attention_norm, eps, layer.qkv)
             query = do.norm_and_rotate(states, layer.head_norms, eps, rotary, cache, slots)
@@ -138,13 +139,13 @@ class TextModel:
         return self._pieces.product(hidden, self._norm, self.geometry.rms_norm_eps, self._head).float()
 
 
-def _fuse(layer: Any) -> TextLayer:
+def _fuse(layer: Any, stored: Callable[[Tensor], Any]) -> TextLayer:
     attention, mlp = layer.self_attn, layer.mlp
     return TextLayer(
-        qkv=torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]),
-        out=attention.o_proj.weight.detach(),
-        gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight.detach(),
+        qkv=stored(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
+        out=stored(attention.o_proj.weight.detach()),
+        gate_up=stored(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
+        down=stored(mlp.down_proj.weight.detach()),
         attention_norm=layer.input_layernorm.weight.detach(),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
         head_norms=(attention.q_norm.weight.detach(), attention.k_norm.weight.detach()),

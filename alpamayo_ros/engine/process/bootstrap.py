@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 
 OLDEST = (3, 10)
 PR_SET_PDEATHSIG = 1
-PROTOCOL = 1  # wire.VERSION, which can't be imported yet
+PROTOCOL = 2  # wire.VERSION, which can't be imported yet
 
 
 def use_own_package() -> None:

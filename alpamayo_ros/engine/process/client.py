@@ -35,8 +35,6 @@ class ProcessEngine:
         ConfigurationError, EngineError: as `create_engine` raises them; or the process can't be started.
     """
 
-    prepares_alongside = False  # one request at a time; the memory for frames has no locks because of that
-
     def __init__(
         self, kind: str, checkpoint: str, options: Mapping[str, Any], python: str = "", hang_timeout: float = 0.0
     ) -> None:
@@ -50,6 +48,11 @@ class ProcessEngine:
     def info(self) -> EngineInfo:
         """What the engine in the process is."""
         return self._supervisor.info
+
+    @property
+    def prepares_alongside(self) -> bool:
+        """Whether the engine in the process does, which then is given frames while it is at a tick."""
+        return self._supervisor.prepares_alongside
 
     @property
     def health(self) -> EngineHealth:

@@ -3,8 +3,8 @@
 The memory has no name in any folder (memfd): it is gone with the last process that holds it, however that ends, and
 the size of /dev/shm, 64 MB in a container, doesn't limit it.
 
-There are no locks. The node writes only while the engine process is at no request, and what a request needs is never
-overwritten; the engine process reads only while it is at one.
+There are no locks. One thread of the node at a time writes, and never over what a request that is under way needs; the
+engine process reads a request's frames only until it answers it.
 """
 
 from __future__ import annotations
@@ -60,20 +60,24 @@ class Ring:
         self._kept: OrderedDict[int, Slot] = OrderedDict()  # by serial, in the order of places, from the head on
         self._head = 0
 
-    def place(self, frames: Sequence[Frame]) -> dict[int, Slot]:
+    def place(self, frames: Sequence[Frame], others: Collection[int] = ()) -> dict[int, Slot]:
         """See that all of these are in; returns where, by serial.
+
+        Args:
+            frames: of a request.
+            others: serials that have to stay where they are: requests under way need them.
 
         Raises:
             RingFull: they don't fit in together.
         """
-        needed = {frame.serial for frame in frames}
+        needed = {frame.serial for frame in frames} | set(others)
         for frame in frames:
             if frame.serial not in self._kept:
                 data = _flat(frame)
                 slot = Slot(self._reserve(_aligned(data.size), needed), data.size)
                 self._memory[slot.offset : slot.offset + slot.size] = data.data
                 self._kept[frame.serial] = slot
-        return {serial: self._kept[serial] for serial in needed}
+        return {frame.serial: self._kept[frame.serial] for frame in frames}
 
     def close(self) -> None:
         """Give the memory back. Idempotent."""
@@ -130,14 +134,19 @@ class FrameMemory:
         self._frames = KEPT_PER_CAMERA * cameras
         self.ring = Ring(self._frames * USUAL_FRAME)
 
-    def place(self, frames: Sequence[Frame]) -> dict[int, Slot]:
+    def place(self, frames: Sequence[Frame], others: Collection[int] = ()) -> dict[int, Slot]:
         """Where these frames are, by serial; those that are not in yet are written.
+
+        Args:
+            frames: of a request.
+            others: serials that have to stay where they are. In a ring that is replaced they do: the engine process
+                has a map of its own of that memory.
 
         Raises:
             EngineError: there is too little memory.
         """
         try:
-            return self.ring.place(frames)
+            return self.ring.place(frames, others)
         except RingFull:
             sizes = {frame.serial: _aligned(_flat(frame).size) for frame in frames}
             larger = Ring(max(2 * sum(sizes.values()), self._frames * max(sizes.values())))
@@ -152,7 +161,7 @@ class FrameMemory:
 
 
 class LentMemory:
-    """The engine process's side: lends views of the frames for as long as a request takes.
+    """The engine process's side.
 
     Args:
         descriptor: of the memory; is closed here.
@@ -164,14 +173,25 @@ class LentMemory:
             self._memory = np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
         finally:
             os.close(descriptor)
+
+    def part(self, slot: Slot) -> NDArray[np.uint8]:
+        """The bytes there, not to be written."""
+        if not 0 <= slot.offset <= slot.offset + slot.size <= len(self._memory):
+            raise ValueError(f"{slot} is outside the shared memory of {len(self._memory)} bytes")
+        return self._memory[slot.offset : slot.offset + slot.size]
+
+
+class Loan:
+    """Views of the frames of one request, for as long as that takes. The memory stays until then, also a former one."""
+
+    def __init__(self, memory: LentMemory) -> None:
+        self._memory = memory
         self._lent: list[memoryview] = []
         self._owners: list[weakref.ref[NDArray[np.uint8]]] = []  # of what was lent: alive while any view of it is
 
     def lend(self, slot: Slot) -> memoryview:
         """The bytes there, not to be written; until `take_back`."""
-        if not 0 <= slot.offset <= slot.offset + slot.size <= len(self._memory):
-            raise ValueError(f"{slot} is outside the shared memory of {len(self._memory)} bytes")
-        owner = self._memory[slot.offset : slot.offset + slot.size]
+        owner = self._memory.part(slot)
         self._owners.append(weakref.ref(owner))
         self._lent.append(memoryview(owner))  # type: ignore[arg-type]
         return self._lent[-1]

@@ -1,7 +1,12 @@
-"""The engine process: holds one engine and serves the node's requests, one after the other, until the node is gone."""
+"""The engine process: holds one engine and serves the node's requests until the node is gone.
+
+One after the other, in the main thread; frames are prepared in a thread of their own, if the engine can do that beside
+its other work.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -9,15 +14,17 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from alpamayo_ros.core.types import AlpamayoError, EngineError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.device_memory import device_memory_bytes
 from alpamayo_ros.engine.factory import create_engine
-from alpamayo_ros.engine.process.ring import LentMemory
+from alpamayo_ros.engine.process.ring import LentMemory, Loan
 from alpamayo_ros.engine.process.wire import (
     Answer,
     Ask,
@@ -82,6 +89,12 @@ class LogForwarder(logging.Handler):
             self.handleError(record)
 
 
+@dataclass(frozen=True, eq=False)
+class _Request:
+    message: object
+    loan: Loan | None  # of the frames in it
+
+
 class Server:
     """The requests, and the engine that serves them."""
 
@@ -89,56 +102,84 @@ class Server:
         self._port = port
         self._engine: Engine | None = None
         self._memory: LentMemory | None = None
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()  # None: no more will come
+        self._frames: SimpleQueue[_Request | None] = SimpleQueue()  # to prepare alongside
 
     def run(self) -> None:
         """Serve until the other end is closed."""
-        while True:
-            try:
-                answer = self._answer(self._port.connection.recv_bytes())
-                if answer is not None:
-                    self._send(answer)
-            except (EOFError, OSError):
-                return
+        preparing = threading.Thread(target=self._serve_all, args=(self._frames,), name="prepare", daemon=True)
+        preparing.start()
+        threading.Thread(target=self._read, name="reader", daemon=True).start()
+        self._serve_all(self._requests)
+        preparing.join()
 
     def close(self) -> None:
         """Free the engine."""
         if self._engine is not None:
             self._engine.close()
 
+    def _read(self) -> None:
+        """Take requests, until the other end is closed."""
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._take(self._port.connection.recv_bytes())
+        finally:  # also when this thread fails: the process ends then, which the node notices
+            for queue in (self._requests, self._frames):
+                queue.put(None)
+
+    def _take(self, data: bytes) -> None:
+        loan = None if self._memory is None else Loan(self._memory)
+        try:
+            message = decode(data, None if loan is None else loan.lend)
+        except WireError as error:
+            self._port.send(Failure(EngineError.__name__, str(error)))
+            return
+        if isinstance(message, NewMemory):
+            self._memory = LentMemory(recv_handle(self._port.connection), message.size)
+            return
+        alongside = isinstance(message, Prepare) and self._engine is not None and self._engine.prepares_alongside
+        (self._frames if alongside else self._requests).put(_Request(message, loan))
+
+    def _serve_all(self, requests: SimpleQueue[_Request | None]) -> None:
+        while (request := requests.get()) is not None:
+            answer = self._answer(request)
+            try:
+                self._send(answer)
+            except OSError:  # nobody will read it; the reader has noticed, too
+                return
+
     def _send(self, answer: Answer | Failure) -> None:
         try:
             self._port.send(answer)
         except WireError as error:  # the engine's answer is of no kind that can be
-            self._port.send(Failure(EngineError.__name__, str(error)))
+            self._port.send(Failure(EngineError.__name__, str(error), to=answer.to))
 
-    def _answer(self, data: bytes) -> Answer | Failure | None:
-        answer = self._attempt(data)
-        if self._memory is not None:  # here, when no traceback holds the frames any more
+    def _answer(self, request: _Request) -> Answer | Failure:
+        answer = self._attempt(request.message)
+        if request.loan is not None:  # here, when no traceback holds the frames any more
             try:
-                self._memory.take_back()
+                request.loan.take_back()
             except EngineError as error:
-                return Failure(EngineError.__name__, str(error))
+                return Failure(EngineError.__name__, str(error), to=answer.to)
         return answer
 
-    def _attempt(self, data: bytes) -> Answer | Failure | None:
+    def _attempt(self, message: object) -> Answer | Failure:
+        name = type(message).__name__
         try:
-            return self._serve(data)
+            return self._serve(message)
         except AlpamayoError as error:
-            return Failure(type(error).__name__, str(error), getattr(error, "serial", None))
+            return Failure(type(error).__name__, str(error), getattr(error, "serial", None), name)
         except Exception as error:  # a fault of the engine; the node knows it by its text
             logger.exception("the engine failed")
-            return Failure(EngineError.__name__, f"{type(error).__name__}: {error}")
+            return Failure(EngineError.__name__, f"{type(error).__name__}: {error}", to=name)
 
-    def _serve(self, data: bytes) -> Answer | None:
-        message = decode(data, None if self._memory is None else self._memory.lend)
-        if isinstance(message, NewMemory):
-            self._memory = LentMemory(recv_handle(self._port.connection), message.size)
-            return None
+    def _serve(self, message: object) -> Answer:
         started = time.monotonic()
         value = self._load(message) if isinstance(message, Load) else self._ask_engine(message)
         engine_ms = (time.monotonic() - started) * 1e3
         device = "" if self._engine is None else self._engine.info.device
-        return Answer(value, engine_ms, device_memory_bytes(device))
+        return Answer(value, engine_ms, device_memory_bytes(device), type(message).__name__)
 
     def _load(self, load: Load) -> Any:
         logging.getLogger().setLevel(load.log_level)
@@ -146,7 +187,7 @@ class Server:
         self._engine = create_engine(load.kind, load.checkpoint, **{**load.options, "process": "in_process"})
         seconds = time.monotonic() - started
         logger.info("process %d, %s, loaded the engine in %.1f s", os.getpid(), sys.executable, seconds)
-        return self._engine.info
+        return self._engine.info, self._engine.prepares_alongside
 
     def _warm_up(self, engine: Engine) -> None:
         started = time.monotonic()

@@ -66,6 +66,7 @@ class _Request:
     """What is asked of the process just now."""
 
     kind: type
+    frames: frozenset[int] = frozenset()  # that it needs, by serial
     limit: float = math.inf  # s that it may take
     answer: Future[Answer] = field(default_factory=Future)
     started: float = field(default_factory=time.monotonic)
@@ -99,22 +100,23 @@ class Supervisor:
         self._load = load
         self._python = python
         self._memory = FrameMemory(cameras)
-        self._turn = threading.RLock()  # held for one request, the memory included
+        self._turn, self._alongside = threading.Lock(), threading.Lock()  # each held for one request
+        self._sending = threading.Lock()  # of the memory; a request is sent in the memory that its frames were put into
         self._lock = threading.Condition()  # of all below
         self._process: EngineProcess | None = None  # None while there is none that is ready
         self._shared: Ring | None = None  # the memory that it knows
-        self._request: _Request | None = None  # the one that it is at
+        self._requests: dict[str, _Request] = {}  # those that it is at, by their class
         self._state = "loading"
         self._restarts = 0
         self._device_memory_bytes = 0
         self._warm = self._given_up = self._closed = False
-        self._loaded: Future[EngineInfo] = Future()  # the first time
+        self._loaded: Future[tuple[EngineInfo, bool]] = Future()  # the first time
         self._silence = 0.0  # s
         self._ready_since = math.inf  # monotonic s
         self._thread = threading.Thread(target=self._run, name="engine process", daemon=True)
         self._thread.start()
         try:
-            self.info = self._loaded.result()
+            self.info, self.prepares_alongside = self._loaded.result()
         except BaseException:
             self.close()
             raise
@@ -123,9 +125,10 @@ class Supervisor:
     def health(self) -> EngineHealth:
         """How it is now."""
         with self._lock:
-            state, request = self._state, self._request
-            if self._process is None and request is not None:
-                state += f": {request.doing} for {time.monotonic() - request.started:.0f} s"
+            state = self._state
+            if self._process is None:
+                for request in self._requests.values():
+                    state += f": {request.doing} for {time.monotonic() - request.started:.0f} s"
             return EngineHealth(
                 ready=self._process is not None,
                 state=state,
@@ -152,19 +155,10 @@ class Supervisor:
             ProcessEndedError: it died or hung over this.
             AlpamayoError: what was raised there.
         """
-        with self._turn:
-            self._check_ready()
-            slots = self._memory.place(frames)
-            data = encode(message, slots)
-            request = _Request(type(message), limit)
-            process, must_share = self._begin(request)
+        alongside = self.prepares_alongside and isinstance(message, Prepare)
+        with self._alongside if alongside else self._turn:
             try:
-                with contextlib.suppress(OSError):  # it has just died; the thread will say how
-                    if must_share:
-                        process.send(encode(NewMemory(self._memory.ring.size)))
-                        process.send_descriptor(self._memory.ring.descriptor)
-                    process.send(data)
-                return request.answer.result()
+                return self._send(message, frames, limit).answer.result()
             except (KeyboardInterrupt, SystemExit):  # nobody waits for the answer any more
                 self.close()
                 raise
@@ -180,14 +174,30 @@ class Supervisor:
             self._closed = True
             self._lock.notify_all()
         self._thread.join()
-        with self._turn:
+        with self._sending:
             self._memory.close()
+
+    def _send(self, message: object, frames: Sequence[Frame], limit: float) -> _Request:
+        with self._sending:
+            with self._lock:
+                self._check_ready()
+                others = frozenset[int]().union(*(each.frames for each in self._requests.values()))
+            slots = self._memory.place(frames, others)
+            data = encode(message, slots)
+            request = _Request(type(message), frozenset(slots), limit)
+            process, must_share = self._begin(request)
+            with contextlib.suppress(OSError):  # it has just died; the thread will say how
+                if must_share:
+                    process.send(encode(NewMemory(self._memory.ring.size)))
+                    process.send_descriptor(self._memory.ring.descriptor)
+                process.send(data)
+            return request
 
     def _begin(self, request: _Request) -> tuple[EngineProcess, bool]:
         """Note what is asked; returns who is asked, and whether he has yet to be given the memory."""
         with self._lock:
             process = self._check_ready()
-            self._request = request
+            self._requests[request.kind.__name__] = request
             shared, self._shared = self._shared, self._memory.ring
             return process, shared is not self._memory.ring
 
@@ -230,18 +240,18 @@ class Supervisor:
         try:
             process = EngineProcess(self._python)
             self._silence = 0.0
-            info = self._ask(process, self._load).value
+            info, prepares_alongside = self._ask(process, self._load).value
             if self._warm:
                 self._ask(process, WarmUp())
             with self._lock:
-                self.info = info
+                self.info, self.prepares_alongside = info, prepares_alongside
                 self._process, self._shared, self._state = process, None, "ready"
                 self._ready_since = time.monotonic()
                 self._lock.notify_all()
             if attempt:
                 logger.warning("the engine process is back after %.1f s", time.monotonic() - started)
             else:
-                self._loaded.set_result(info)
+                self._loaded.set_result((info, prepares_alongside))
             while True:
                 self._read(process)
         except Exception as error:
@@ -255,7 +265,7 @@ class Supervisor:
         """Ask a process that isn't ready yet."""
         request = _Request(type(message))
         with self._lock:
-            self._request = request
+            self._requests[request.kind.__name__] = request
         with contextlib.suppress(OSError):
             process.send(encode(message))
         while not request.answer.done():
@@ -281,25 +291,30 @@ class Supervisor:
 
     def _answer(self, message: Answer | Failure) -> None:
         with self._lock:
-            request, self._request = self._request, None
+            names = [message.to] if message.to else list(self._requests)  # a message that couldn't even be read
+            requests = [self._requests.pop(name) for name in names if name in self._requests]
             if isinstance(message, Answer):
                 self._device_memory_bytes = message.device_memory_bytes
-        if request is None:
+        if not requests:
             raise WireError(f"the engine process answered though nothing was asked: {message}")
-        if isinstance(message, Answer):
-            request.answer.set_result(message)
-        else:
-            request.answer.set_exception(_exception(message))
+        for request in requests:
+            if isinstance(message, Answer):
+                request.answer.set_result(message)
+            else:
+                request.answer.set_exception(_exception(message))
 
     def _check(self, process: EngineProcess) -> None:
-        request, name = self._request, f"the engine process {process.pid}"
+        name = f"the engine process {process.pid}"
+        with self._lock:
+            requests = list(self._requests.values())
         if self._silence > STOPPED and process.is_stopped:
             raise ProcessEndedError(f"{name} was suspended (SIGSTOP)")
-        allowed = request.silence if request else SILENT
+        allowed = max((request.silence for request in requests), default=SILENT)
         if self._silence > allowed:
             raise ProcessEndedError(f"{name} has given no sign of life for {allowed:g} s")
-        if request and time.monotonic() - request.started > request.limit:
-            raise ProcessEndedError(f"{name} hangs: it is not done after {request.limit:g} s (engine.hang_timeout)")
+        for request in requests:
+            if time.monotonic() - request.started > request.limit:
+                raise ProcessEndedError(f"{name} hangs: it is not done after {request.limit:g} s (engine.hang_timeout)")
 
     def _put_away(self, process: EngineProcess | None, error: AlpamayoError) -> None:
         """A process has ended, or shall."""
@@ -307,11 +322,11 @@ class Supervisor:
             self._process = None
             self._state = str(error)
             self._device_memory_bytes = 0
-            request, self._request = self._request, None
-        if request is not None:
+            requests, self._requests = list(self._requests.values()), {}
+        for request in requests:
             request.answer.set_exception(ProcessEndedError(f"{error}, while {request.doing}"))
         if process is not None:
-            process.end(grace=self._closed and request is None)
+            process.end(grace=self._closed and not requests)
 
     def _give_up(self, error: AlpamayoError) -> None:
         text = f"{error}; given up after {len(RESTART_DELAYS)} attempts: clean the node up and configure it again"

@@ -17,7 +17,7 @@ import numpy as np
 from alpamayo_ros.core.types import EgoPose, EngineError, Frame, Observation, Prediction, SamplingOptions, Timings
 from alpamayo_ros.engine.base import EngineInfo
 
-VERSION = 1  # raised by every change that an older other side would misread
+VERSION = 2  # raised by every change that an older other side would misread
 
 
 class WireError(EngineError):
@@ -37,7 +37,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Load:
-    """Make the engine. Answered with its EngineInfo."""
+    """Make the engine. Answered with its EngineInfo, and whether it prepares frames alongside."""
 
     kind: str
     checkpoint: str
@@ -59,7 +59,10 @@ class NewMemory:
 
 @dataclass(frozen=True, eq=False)
 class Prepare:
-    """Decode and encode these frames early. Answered with nothing."""
+    """Decode and encode these frames early. Answered with nothing.
+
+    If the engine prepares frames alongside, it may come while another request is under way. No two others do so.
+    """
 
     frames: Sequence[Frame]
 
@@ -112,6 +115,7 @@ class Answer:
     value: Any = None
     engine_ms: float = 0.0  # inside the engine
     device_memory_bytes: int = 0  # that it holds now
+    to: str = ""  # the request's class, by name
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class Failure:
     error: str  # the exception's class, by name
     text: str
     serial: int | None = None  # of the frame that can't be decoded
+    to: str = ""  # the request's class, by name; "": all that are under way
 
 
 TYPES: Mapping[str, type] = {

@@ -44,7 +44,7 @@ class Reading:
         token_ids.extend(self.further)
         given: dict[str, Any] = {"prompt_token_ids": token_ids}
         if self.pictures:
-            given["multi_modal_data"] = {"image": [picture.pixels for picture in self.pictures]}
+            given["multi_modal_data"] = {"image": [picture.features for picture in self.pictures]}
             given["multi_modal_uuids"] = {"image": [picture.name for picture in self.pictures]}
         return given
 

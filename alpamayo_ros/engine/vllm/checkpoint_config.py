@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
 
@@ -34,6 +35,12 @@ def image_config(config: Qwen3VLConfig) -> ImageConfig:
     for key in ("image_mean", "image_std"):
         values[key] = tuple(values[key])
     return ImageConfig(**values)
+
+
+def feature_bytes(config: Qwen3VLConfig, dtype: torch.dtype) -> int:
+    """Of an image's token: its embedding, and what is added to the first layers' outputs."""
+    vision: Any = config.vision_config
+    return int(vision.out_hidden_size) * (1 + len(vision.deepstack_visual_indexes)) * dtype.itemsize
 
 
 def trajectory_ids(config: Qwen3VLConfig) -> range:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import (
     FRAMES_PER_CAMERA,
-    BadImageError,
     EngineError,
     Frame,
     Observation,
@@ -23,19 +22,20 @@ from alpamayo_ros.core.types import (
 )
 from alpamayo_ros.engine.assemble import assemble_prediction
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
-from alpamayo_ros.engine.device import resolve_dtype
+from alpamayo_ros.engine.device import resize_for, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.flow.shape import shapes_to_capture
+from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
 from alpamayo_ros.engine.vllm.backbone import Pinned, Reading, VllmBackbone, Writing
-from alpamayo_ros.engine.vllm.faults import vllm_faults
+from alpamayo_ros.engine.vllm.faults import room_for, vllm_faults
 from alpamayo_ros.engine.vllm.jobs import Draw, ExpertPlan, FlowJob
-from alpamayo_ros.engine.vllm.pictures import Picture, Pictures
+from alpamayo_ros.engine.vllm.pictures import Picture
 from alpamayo_ros.engine.vllm.reasoner import VllmReasoner
 from alpamayo_ros.engine.vllm.startup import (
     GIB,
@@ -48,9 +48,9 @@ from alpamayo_ros.engine.vllm.startup import (
 )
 from alpamayo_ros.engine.vllm.tick import Reasoned, Tick
 from alpamayo_ros.engine.vllm.versions import check_vllm
+from alpamayo_ros.engine.vllm.vision import HostVision, load_vision
 from alpamayo_ros.model.alpamayo import Constants, check_weights, make_network_on_meta, open_weights
 from alpamayo_ros.model.config import ModelConfig
-from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.rope_positions import rope_positions
 
 logger = logging.getLogger(__name__)
@@ -65,18 +65,21 @@ class VllmEngine:
     cache; the flow reads the pinned blocks where they lie; they are released. Draft tokens are not used.
     """
 
-    prepares_alongside = False  # vLLM's vision tower runs in its steps
+    prepares_alongside = True  # the vision tower shares nothing with vLLM
 
-    def __init__(self, config: ModelConfig, constants: Constants, info: EngineInfo, backbone: VllmBackbone) -> None:
+    def __init__(
+        self, config: ModelConfig, constants: Constants, info: EngineInfo, backbone: VllmBackbone, vision: HostVision
+    ) -> None:
         self.info = info
         self._config = config
         self._vocabulary = config.load_vocabulary()
         self._action_space = constants.action_space
         self._backbone = backbone
         self._prompts = TickPrompts(config, self._vocabulary)
-        # a tick's frames twice over: those in use, and those that come until they are
-        self._pictures = Pictures(config.images, 2 * FRAMES_PER_CAMERA * info.max_cameras)
         self._device = torch.device(info.device)
+        # a tick's frames twice over: those in use, and those that come until they are
+        capacity = 2 * FRAMES_PER_CAMERA * info.max_cameras
+        self._frames = FrameFeatures(vision, config.images, self._device, capacity, resize_for(self._device))
         self._reasoner = VllmReasoner(backbone, self._prompts, self._vocabulary, info, StageClock(self._device))
         self._closed = False
 
@@ -116,6 +119,8 @@ class VllmEngine:
             shapes = shapes_to_capture(config.flow.num_inference_steps, wanted.max_samples)
             plan = ExpertPlan(config, wanted.bf16_constants, sizes.sequence_tokens, shapes)
             backbone = VllmBackbone(engine, plan)
+            with room_for("the vision tower"):
+                vision = load_vision(config, files, network, where, kind)
         except BaseException:
             stop_vllm(engine)
             raise
@@ -133,7 +138,7 @@ class VllmEngine:
             checkpoint_hash=files.hash,
         )
         logger.info("%s: %s", name, backbone.describe())
-        return cls(config, constants, info, backbone)
+        return cls(config, constants, info, backbone, vision)
 
     def warm_up(self) -> None:
         """Capture the flow's graphs, run a tick of the largest prompt in every way, and keep the garbage collector off.
@@ -153,23 +158,16 @@ class VllmEngine:
             options = SamplingOptions(num_samples=samples, max_reasoning_tokens=2, reasoning=reasoning)
             self.predict(observation, options)
             self.predict(guided, replace(options, guidance_weight=1.5))
-        self._pictures.clear()
+        self._frames.clear()
         gc.collect()
         gc.freeze()
 
+    @torch.inference_mode()
     def prepare(self, frames: Sequence[Frame]) -> None:
-        """Decode and encode frames early; one that can't be decoded is left for `predict` to name."""
+        """Decode and encode frames early, also beside a `predict`, which names what can't be decoded."""
         self._check_open()
-        clock = StageClock(self._device)
-        readings = []
-        for frame in self._pictures.missing(frames):
-            try:
-                readings.append(self._image_alone(self._pictures.get([frame], clock)[0]))
-            except BadImageError:
-                continue
-        if readings:
-            with vllm_faults(self.info.device):
-                self._backbone.write([Writing(reading, (), 1) for reading in readings], clock)
+        with vllm_faults(self.info.device):
+            self._frames.prepare(frames)
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
         """Predict one tick.
@@ -181,11 +179,7 @@ class VllmEngine:
         self._check_open()
         with vllm_faults(self.info.device):
             tick = self._open(observation, options)
-            before = self._backbone.call("alpamayo_images_encoded")
-            prediction = self._drive(tick, self._reasoner.write([tick])[0], 0)
-            encoded = self._backbone.call("alpamayo_images_encoded") - before
-            counted = replace(prediction.timings, frames_encoded=encoded, frames_reused=len(tick.pictures) - encoded)
-            return replace(prediction, timings=counted)
+            return self._drive(tick, self._reasoner.write([tick])[0])
 
     def predict_batch(
         self, observations: Sequence[Observation], options: Sequence[SamplingOptions]
@@ -199,7 +193,7 @@ class VllmEngine:
         with vllm_faults(self.info.device):
             ticks = [self._open(each, its) for each, its in zip(observations, options, strict=True)]
             reasoned = self._reasoner.write(ticks)
-            return [self._drive(tick, its, tick.new_pictures) for tick, its in zip(ticks, reasoned, strict=True)]
+            return [self._drive(tick, its) for tick, its in zip(ticks, reasoned, strict=True)]
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> str:
         """Answer a question about the scene in words.
@@ -225,10 +219,10 @@ class VllmEngine:
         """Free the weights, the cache and all that was kept."""
         if not self._closed:
             self._closed = True
-            self._pictures.clear()
+            self._frames.clear()
             self._backbone.close()
             gc.unfreeze()
-            del self._backbone, self._reasoner
+            del self._backbone, self._reasoner, self._frames
             gc.collect()
 
     def _open(self, observation: Observation, options: SamplingOptions, question: str | None = None) -> Tick:
@@ -236,19 +230,20 @@ class VllmEngine:
         check_options(options, observation, self.info, self._vocabulary)
         clock = StageClock(self._device)
         frames = [frame for of_camera in observation.frames.values() for frame in of_camera]
-        new = len(self._pictures.missing(frames))
-        pictures = self._pictures.get(frames, clock)
-        check_sizes(observation, [picture.size for picture in pictures])
+        with torch.inference_mode():
+            found = self._frames.get(frames, clock)
+        check_sizes(observation, [(each.height, each.width) for each in found.frames])
+        pictures = [Picture.of(frame, each) for frame, each in zip(frames, found.frames, strict=True)]
         counts = [picture.rows * picture.columns for picture in pictures]
         if question is None:
             prompt = self._prompts.driving(observation, counts)
         else:
             prompt = self._prompts.question(observation, question, counts)
         check_length(len(prompt), options, self.info)
-        return Tick(observation, options, clock, tuple(pictures), new, prompt)
+        return Tick(observation, options, clock, tuple(pictures), found.encoded, prompt)
 
-    def _drive(self, tick: Tick, reasoned: Reasoned, encoded: int) -> Prediction:
-        """From the reasoning to the path; `encoded` frames went through the vision tower."""
+    def _drive(self, tick: Tick, reasoned: Reasoned) -> Prediction:
+        """From the reasoning to the path."""
         actions = self._denoise(tick, reasoned.texts)
         with tick.clock.stage("trajectory"):
             prediction = assemble_prediction(
@@ -256,8 +251,8 @@ class VllmEngine:
             )
         timings = Timings(
             stages_ms=tick.clock.stages_ms,
-            frames_encoded=encoded,
-            frames_reused=len(tick.pictures) - encoded,
+            frames_encoded=tick.encoded,
+            frames_reused=len(tick.pictures) - tick.encoded,
             reasoning_tokens=reasoned.written,
         )
         return replace(prediction, timings=timings)
@@ -287,13 +282,6 @@ class VllmEngine:
     def _noise(self, options: SamplingOptions) -> Tensor:
         """What the flow starts from: [K, N, 2]."""
         return flow_noise(options.seed, range(options.num_samples), self._config.action_space.n_waypoints)
-
-    def _image_alone(self, picture: Picture) -> Reading:
-        """A prompt of nothing but a picture."""
-        tokens = picture.rows * picture.columns
-        vocabulary = self._vocabulary
-        token_ids = (vocabulary.vision_start, *[vocabulary.image_pad] * tokens, vocabulary.vision_end)
-        return Reading(Prompt(token_ids, (range(1, 1 + tokens),), range(0), range(0)), (picture,))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import torch
 from torch import Tensor, nn
 from vllm.distributed import tensor_model_parallel_all_reduce
+from vllm.distributed.parallel_state import graph_capture
 
 from alpamayo_ros.model.expert import Expert, ExpertLayer
 
@@ -11,6 +15,14 @@ from alpamayo_ros.model.expert import Expert, ExpertLayer
 def sum_over_ranks(part: Tensor) -> Tensor:
     """The sum of every rank's part."""
     return tensor_model_parallel_all_reduce(part)
+
+
+def capturing(device: torch.device) -> AbstractContextManager[object]:
+    """Around the capture of graphs that sum over ranks, in all ranks at once.
+
+    At the end every rank learns where the others' graphs have their parts; without it a replay reads memory of nobody.
+    """
+    return graph_capture(device)
 
 
 class SummedOverRanks(nn.Module):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.flow.flows import Flows
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.vllm import expert_shards
 from alpamayo_ros.engine.vllm.connector import PinningConnector
+from alpamayo_ros.engine.vllm.faults import room_for
 from alpamayo_ros.engine.vllm.jobs import ExpertPlan, ExpertReady, FlowJob
 from alpamayo_ros.engine.vllm.kv_layout import read_layers
 from alpamayo_ros.engine.vllm.plugin import register
@@ -39,12 +40,10 @@ class ResidentExpert:
             fill_action_network(network, config, constants.bf16_frequencies, device, dtype)
         network.to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
-        sum_over_ranks = None
+        self._ranks = ranks
         if ranks > 1:
-            from alpamayo_ros.engine.vllm import expert_shards
-
             expert_shards.keep_shard(network.expert, rank, ranks)
-            sum_over_ranks = expert_shards.sum_over_ranks
+        sum_over_ranks = expert_shards.sum_over_ranks if ranks > 1 else None
         self.network = network
         self.layers = layers
         self._shapes = plan.shapes
@@ -52,8 +51,10 @@ class ResidentExpert:
 
     def capture(self) -> None:
         """Compile and record the flow, on CUDA."""
-        if self.layers[0].keys.is_cuda:
-            self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
+        device = self.layers[0].keys.device
+        if device.type == "cuda":
+            with expert_shards.capturing(device) if self._ranks > 1 else nullcontext():
+                self.flows.capture(self._shapes, torch.cuda.graph_pool_handle())
 
     def run(self, job: FlowJob) -> Tensor:
         """Denoise: [K, N, 2] float32 on the CPU."""
@@ -78,7 +79,7 @@ class ExpertWorker:
         """
         layers, layout = self._read_layers()
         ranks = self.vllm_config.parallel_config.tensor_parallel_size
-        with _room_for("the action expert"):
+        with room_for("the action expert"):
             self._alpamayo = ResidentExpert(plan, layers, self.vllm_config.model_config.dtype, self.rank, ranks)
         return ExpertReady(self._alpamayo.parameters, layers[0].keys.shape[1], layout)
 
@@ -92,7 +93,7 @@ class ExpertWorker:
         Raises:
             EngineError: too little memory.
         """
-        with _room_for("the action expert's graphs"):
+        with room_for("the action expert's graphs"):
             self._alpamayo.capture()
         device = self._alpamayo.layers[0].keys.device
         return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
@@ -122,25 +123,10 @@ class ExpertWorker:
         """See the model class."""
         self.model_runner.get_model().allow_trajectory_tokens(allowed)
 
-    def alpamayo_images_encoded(self) -> int:
-        """Images that went through the vision tower so far."""
-        return int(self.model_runner.get_model().images_encoded)
-
     def _read_layers(self) -> tuple[list[LayerCache], str]:
         attention = self.vllm_config.compilation_config.static_forward_context
         head_dim = self.vllm_config.model_config.get_head_size()
         return read_layers(_connector().kv_caches, attention, head_dim, _said_layout(self.vllm_config))
-
-
-@contextmanager
-def _room_for(what: str) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise EngineError(
-            f"no memory is left for {what}: {error}; lower engine.kv_cache_memory or the number of cameras, or use a "
-            "device with more memory"
-        ) from error
 
 
 def _connector() -> PinningConnector:

@@ -1,4 +1,4 @@
-"""Frames into vLLM: uint8 images go as they are to the model, which resizes and cuts them on its device.
+"""Encoded frames into vLLM: features in the form of uint8 images (pictures.py) go as they are to the model.
 
 Hugging Face's processor has no part in it. vLLM calls this interface experimental; the differences between the
 versions that work are bridged here and nowhere else.
@@ -22,9 +22,9 @@ try:
 except ImportError:  # newer
     from vllm.multimodal.processing.inputs import ProcessorInputs
 
-from alpamayo_ros.engine.vllm.checkpoint_config import image_config
+from alpamayo_ros.engine.vllm.checkpoint_config import feature_bytes, image_config
 from alpamayo_ros.engine.vllm.torchvision_stand_in import torchvision_or_stand_in
-from alpamayo_ros.model.images import ImageConfig, target_size
+from alpamayo_ros.model.images import ImageConfig
 
 HF_STEP = inspect.signature(BaseMultiModalProcessor._apply_hf_processor_main)  # differs from version to version
 
@@ -41,9 +41,9 @@ class AlpamayoProcessingInfo(Qwen3VLProcessingInfo):
         return image_config(self.get_hf_config())
 
     @property
-    def max_image_tokens(self) -> int:
-        """Tokens of the largest image after its resize."""
-        return self.images.max_pixels // self.images.factor**2
+    def bytes_per_token(self) -> int:
+        """Of an image's features."""
+        return feature_bytes(self.get_hf_config(), self.ctx.model_config.dtype)
 
     def get_hf_processor(self, **_: object) -> Any:
         """There is none."""
@@ -59,7 +59,7 @@ class AlpamayoProcessingInfo(Qwen3VLProcessingInfo):
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
         """By the pixel limits alone."""
-        return {"image": self.max_image_tokens}
+        return {"image": self.images.max_tokens}
 
 
 class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
@@ -70,10 +70,10 @@ class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
         return ""
 
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], *_: Any, **__: Any) -> Mapping[str, Any]:
-        """Images that keep their size."""
-        images, tokens = self.info.images, self.info.max_image_tokens
+        """Features that are zero."""
+        tokens = self.info.images.max_tokens
         rows = max(n for n in range(1, math.isqrt(tokens) + 1) if tokens % n == 0)
-        picture = np.zeros((rows * images.factor, tokens // rows * images.factor, 3), np.uint8)
+        picture = np.zeros((rows, tokens // rows, self.info.bytes_per_token), np.uint8)
         return {"image": [picture] * mm_counts.get("image", 0)}
 
     def processor_inputs(self, seq_len: int, mm_counts: Mapping[str, int]) -> ProcessorInputs:
@@ -92,7 +92,7 @@ class AlpamayoDummyInputs(BaseDummyInputsBuilder[AlpamayoProcessingInfo]):
 
 
 class AlpamayoMultiModalProcessor(BaseMultiModalProcessor[AlpamayoProcessingInfo]):
-    """Counts the tokens of each image and passes its pixels on."""
+    """Counts the tokens of each image and passes its features on."""
 
     requires_tokenizer = False
 
@@ -109,17 +109,14 @@ class AlpamayoMultiModalProcessor(BaseMultiModalProcessor[AlpamayoProcessingInfo
     def _features(self, mm_items: Any) -> BatchFeature:
         if not mm_items.get_count("image", strict=False):
             return BatchFeature()
-        images = self.info.images
+        merge = self.info.images.merge_size
         pictures = [torch.from_numpy(each) for each in mm_items["image"].get_processor_data()["images"]]
-        grids = []
-        for picture in pictures:
-            rows, columns = target_size(picture.shape[0], picture.shape[1], images)
-            grids.append([1, rows // images.patch_size, columns // images.patch_size])
-        return BatchFeature({"pixel_values": pictures, "image_grid_thw": torch.tensor(grids)})
+        grids = [[1, picture.shape[0] * merge, picture.shape[1] * merge] for picture in pictures]
+        return BatchFeature({"features": pictures, "image_grid_thw": torch.tensor(grids)})
 
     def _get_mm_fields_config(self, *_: Any, **__: Any) -> Mapping[str, MultiModalFieldConfig]:
         return {
-            "pixel_values": MultiModalFieldConfig.batched("image"),
+            "features": MultiModalFieldConfig.batched("image"),
             "image_grid_thw": MultiModalFieldConfig.batched("image", keep_on_cpu=True),
         }
 

@@ -29,6 +29,7 @@ TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four 
 REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
 TYPICAL_SAMPLES = 16
+KEPT_TICKS = 2  # whose frames' features vLLM's own cache holds, on the host
 LARGEST_BLOCK = 128  # tokens, of the KV cache; on a CPU
 GIB = 1 << 30
 WORKING_BYTES = 2 * GIB  # activations and graphs
@@ -61,7 +62,7 @@ class Sizes:
         Raises:
             EngineError: a KV cache that can't hold the longest sequence.
         """
-        image = config.images.max_pixels // config.images.factor**2
+        image = config.images.max_tokens
         frames = cameras * FRAMES_PER_CAMERA
         prompt = frames * image + TEXT_TOKENS
         # all frames of a tick, and those that come until the next; a prompt is read in one step
@@ -143,7 +144,13 @@ def start_vllm(
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from alpamayo_ros.engine.vllm.checkpoint_config import ARCHITECTURE, CONFIG_FORMAT, CheckpointConfigParser
+    from alpamayo_ros.engine.vllm.checkpoint_config import (
+        ARCHITECTURE,
+        CONFIG_FORMAT,
+        CheckpointConfigParser,
+        feature_bytes,
+        vllm_config,
+    )
     from alpamayo_ros.engine.vllm.model import AlpamayoForConditionalGeneration
     from alpamayo_ros.engine.vllm.plugin import register
     from alpamayo_ros.engine.vllm.random_loader import CONFIG, LOAD_FORMAT
@@ -157,6 +164,7 @@ def start_vllm(
     CheckpointConfigParser.loaded = config
     # of a step that failed vLLM would log the pictures
     logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
+    frame_bytes = config.images.max_tokens * feature_bytes(vllm_config(config), dtype)
     eager = device.type == "cpu"
     if eager:  # vLLM sets the number of threads at every request, and warns at every request that it can't
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)
@@ -174,7 +182,7 @@ def start_vllm(
         "kv_cache_memory_bytes": sizes.kv_bytes,
         "enable_prefix_caching": True,
         "limit_mm_per_prompt": {"image": sizes.frames, "video": 0},
-        "mm_processor_cache_gb": 1,
+        "mm_processor_cache_gb": KEPT_TICKS * sizes.frames * frame_bytes / GIB,
         "disable_log_stats": True,
         "enforce_eager": eager,
         "worker_extension_cls": f"{PACKAGE}.expert_worker.ExpertWorker",

@@ -21,7 +21,7 @@ class Tick:
     options: SamplingOptions
     clock: StageClock
     pictures: tuple[Picture, ...]
-    new_pictures: int  # of those, how many hadn't been seen before
+    encoded: int  # of those, how many were encoded for it
     prompt: Prompt
 
     @property

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ from pathlib import Path
 from statistics import median
 
 from alpamayo_ros.core.types import AlpamayoError
-from alpamayo_ros.tools.command import INTERRUPTED, run_command
+from alpamayo_ros.stop_signals import stop_on_signals
+from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.soak.samples import BOUNDS, Sample, growth, leaks, take_sample
 
 ROOT = Path(__file__).parents[3]
@@ -53,16 +55,18 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 when nothing grows, 1 when something does or the node fails."""
     options = build_parser().parse_args(arguments)
+    stop = stop_on_signals()
+    return guarded(lambda: run(options, stop))
+
+
+def run(options: argparse.Namespace, stop: threading.Event) -> int:
+    """Drive the node, and say what grows; the exit status."""
     options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            samples = soak(options, Path(scratch))
-        found = leaks(samples)
-    except (AlpamayoError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with tempfile.TemporaryDirectory() as scratch:
+        samples = soak(options, Path(scratch), stop)
+    if stop.is_set():
+        raise AlpamayoError(f"interrupted; the samples so far are in {options.out}")
+    found = leaks(samples)
     for bound in BOUNDS:
         print(f"{bound.name}: {growth(samples, bound.name):+.2f} (allowed {bound.allowed(samples):.3g})")
     for leak in found:
@@ -70,8 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if found else 0
 
 
-def soak(options: argparse.Namespace, scratch: Path) -> list[Sample]:
-    """Drive the node for so long; what it used, over time.
+def soak(options: argparse.Namespace, scratch: Path, stop: threading.Event) -> list[Sample]:
+    """Drive the node for so long, or until `stop` is set; what it used, over time.
 
     Raises:
         AlpamayoError: the node ended, didn't answer, or gave hardly any path.
@@ -85,15 +89,17 @@ def soak(options: argparse.Namespace, scratch: Path) -> list[Sample]:
         engine = {"engine.kind": "transformers", "engine.checkpoint": _tiny_checkpoint(scratch), "engine.device": "cpu"}
     samples: list[Sample] = []
     end = time.monotonic() + options.minutes * 60
-    rclpy.init(args=[])
+    rclpy.init(args=[], signal_handler_options=rclpy.SignalHandlerOptions.NO)
     traffic = Traffic(options.speed or SPEED[options.engine])
     try:
         with _node(PARAMETERS | engine, options.plant_leak, options.out / f"{options.engine}.log") as process:
             traffic.wait_until_heard()
             loop = ticks = 0
-            while time.monotonic() < end or loop < LEAST_LOOPS:
+            while not stop.is_set() and (time.monotonic() < end or loop < LEAST_LOOPS):
                 fault, before = FAULTS[loop % len(FAULTS)], traffic.paths
                 for tick in traffic.drive(fault):
+                    if stop.is_set():
+                        return samples
                     if (tick + 1) % SAMPLE_TICKS == 0:
                         ticks += SAMPLE_TICKS
                         samples.append(_sample(process, ticks, traffic.latencies_ms))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from alpamayo_ros.core.types import AlpamayoError
+
 FITTED = 0.8  # of the samples, the last: before that a process takes what it keeps
 LEAST_SAMPLES = 10
 
@@ -61,10 +63,10 @@ def growth(samples: Sequence[Sample], name: str) -> float:
     """How much a field grows over the last 80 % of the samples: the slope of a least-squares line times its length.
 
     Raises:
-        ValueError: there are too few samples for a line to mean anything.
+        AlpamayoError: there are too few samples for a line to mean anything.
     """
     if len(samples) < LEAST_SAMPLES:
-        raise ValueError(f"there are {len(samples)} samples, and a line needs at least {LEAST_SAMPLES}: run longer")
+        raise AlpamayoError(f"there are {len(samples)} samples, and a line needs at least {LEAST_SAMPLES}: run longer")
     fitted = samples[round(len(samples) * (1 - FITTED)) :]
     ticks = np.array([sample.ticks for sample in fitted], dtype=np.float64)
     values = np.array([getattr(sample, name) for sample in fitted], dtype=np.float64)

@@ -7,16 +7,20 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 
 from alpamayo_ros.engine.flow import fused_expert
+from alpamayo_ros.engine.flow.fp8_expert import Fp8Expert
 from alpamayo_ros.engine.flow.fused_expert import FusedExpert, LayerTiles
 from alpamayo_ros.engine.flow.paged_attention import Attend, PagedContext, attend
 from alpamayo_ros.engine.flow.paged_cache import LayerCache, PagedPrefixes
+from alpamayo_ros.engine.flow.simulated_fp8 import simulate_fp8
+from alpamayo_ros.engine.kernels.launch import INTERPRETED
 from alpamayo_ros.engine.kernels.skinny_product import Tiles
 from alpamayo_ros.engine.kernels.split_attention import attend_with_own
-from alpamayo_ros.model.expert import Expert, rotary_angles
+from alpamayo_ros.model.expert import Expert, ExpertLayer, rotary_angles
 from alpamayo_ros.model.geometry import DecoderGeometry
 
 GEOMETRY = DecoderGeometry(
@@ -112,3 +116,24 @@ def test_ranks_add_their_parts_up(device: torch.device) -> None:
     embeddings = torch.randn(2, TOKENS, GEOMETRY.hidden_size, device=device)
     summed = FusedExpert(expert, lambda part: part + part, ONE_WAY)(embeddings, context)
     torch.testing.assert_close(summed, doubled(embeddings, context), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_the_one_in_fp8_is_the_simulated_one(samples: int, device: torch.device) -> None:
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    exact = make_expert(dtype, device)
+    simulated = copy.deepcopy(exact)
+    simulate_fp8(simulated)
+    embeddings = torch.randn(len(LENGTHS) * samples, TOKENS, GEOMETRY.hidden_size, device=device).to(dtype)
+    context = make_context(dtype, device, samples, by_kernel)
+    expected, near = exact(embeddings, context).float(), simulated(embeddings, context).float()
+    rounded = Fp8Expert(exact)
+    assert not any(isinstance(layer, ExpertLayer) for layer in exact.layers), "no weight is in memory twice"
+    ours = rounded(embeddings, context).float()
+
+    def off(left: Tensor, right: Tensor) -> float:
+        return float((left - right).norm() / right.norm())
+
+    assert 0 < off(near, expected) < 0.1
+    assert off(ours, near) < (0.25 if INTERPRETED else 0.1)  # see assert_rounded in test_fp8.py
+    assert off(ours, expected) < (0.25 if INTERPRETED else 0.1)

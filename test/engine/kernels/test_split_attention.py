@@ -91,7 +91,7 @@ def test_new_tokens_read_what_is_before_them(
     cache = make_cache([length + tokens for length in lengths], size, 16, packed, dtype, device, seed)
     query = torch.randn(len(lengths), tokens, KV_HEADS * groups, 16, device=device) * 3
     tiles = None if splits is None else Tiles(16, 16, splits, 4, 3)
-    mixed = attend_causal(query, cache.keys, cache.values, cache.table, cache.lengths - tokens, tiles)
+    mixed = attend_causal(query, cache.keys, cache.values, cache.table, cache.lengths - tokens, tiles=tiles)
     for row, length in enumerate(lengths):
         mask = torch.ones(tokens, length + tokens, dtype=torch.bool, device=device).tril(length)
         near(mixed[row], dense(query[row], *cache.plain[row], mask), dtype)
@@ -122,6 +122,34 @@ def test_samples_read_their_prefix_and_their_own(
             near(mixed[row, sample], dense(query[row, sample], *own), dtype)
 
 
+@settings(max_examples=8, deadline=None)
+@given(
+    blocks=st.integers(0, 9),
+    rests=st.lists(st.integers(0, 40), min_size=2, max_size=5),
+    tokens=st.sampled_from([1, 3]),
+    packed=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_what_rows_have_in_common_is_read_once(
+    blocks: int, rests: list[int], tokens: int, packed: bool, seed: int
+) -> None:
+    device, dtype, size = torch.device("cuda" if torch.cuda.is_available() else "cpu"), torch.float32, 16
+    lengths = [blocks * size + rest + tokens for rest in rests]
+    cache = make_cache(lengths, size, 16, packed, dtype, device, seed)
+    cache.table[:, :blocks] = cache.table[0, :blocks]
+    query = torch.randn(len(rests), tokens, KV_HEADS * 2, 16, device=device)
+    before = cache.lengths - tokens
+    shared = torch.tensor([blocks * size], dtype=torch.int32, device=device)
+    mixed = attend_causal(query, cache.keys, cache.values, cache.table, before, shared)
+    for row, length in enumerate(lengths):
+        mask = torch.ones(tokens, length, dtype=torch.bool, device=device).tril(length - tokens)
+        in_common = (each[: blocks * size] for each in cache.plain[0])
+        keys, values = (
+            torch.cat((common, own[blocks * size :])) for common, own in zip(in_common, cache.plain[row], strict=True)
+        )
+        near(mixed[row], dense(query[row], keys, values, mask), dtype)
+
+
 @pytest.mark.parametrize("dim", [32, 64, 128])
 def test_every_type_and_size_of_a_head(dtype: torch.dtype, dim: int, device: torch.device) -> None:
     lengths = [37, 150]
@@ -139,7 +167,7 @@ def test_every_type_and_size_of_a_head(dtype: torch.dtype, dim: int, device: tor
 def test_scores_that_are_far_apart_don_t_overflow(device: torch.device) -> None:
     cache = make_cache([100], 16, 16, False, torch.float32, device)
     query = torch.randn(1, 1, 2, 16, device=device) * 500
-    mixed = attend_causal(query, cache.keys, cache.values, cache.table, cache.lengths - 1, Tiles(16, 16, 4, 4, 3))
+    mixed = attend_causal(query, cache.keys, cache.values, cache.table, cache.lengths - 1, tiles=Tiles(16, 16, 4, 4, 3))
     near(mixed[0], dense(query[0], *cache.plain[0]), torch.float32)
 
 

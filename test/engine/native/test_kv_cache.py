@@ -66,6 +66,13 @@ def test_branches_share_what_is_full_and_go_on_alone(pool: KVPool, length: int) 
     assert read(cache, 0) == before
 
 
+def test_only_full_blocks_of_branches_are_shared(pool: KVPool) -> None:
+    cache = opened(pool, 40, 30)
+    assert cache.shared() == 0
+    assert cache.branch([0, 0, 0], 30, 40).shared() == BLOCK_SIZE
+    assert opened(pool, 40, 30, padding=(0, 0)).shared() == 0
+
+
 def test_rows_of_different_lengths_branch_by_columns(pool: KVPool) -> None:
     cache = opened(pool, 40, 30, padding=(0, 9))
     branch = cache.branch([1, 0, 1], 28, 33)

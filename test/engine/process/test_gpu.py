@@ -45,7 +45,7 @@ def test_the_devices_memory_is_free_when_the_process_is_gone(
     assert used_mb() - before > held / 1e6
     if how != "idle":
         endless = in_background(lambda: engine.predict(drive(), ENDLESS))
-        wait_until(lambda: engine._supervisor._request is not None)
+        wait_until(lambda: bool(engine._supervisor._requests))
     if how == "killed":
         os.kill(engine.health.pid, signal.SIGKILL)
         with pytest.raises(EngineError, match="was killed by SIGKILL"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alpamayo_ros.core.types import EngineError, Frame
-from alpamayo_ros.engine.process.ring import FrameMemory, LentMemory, Ring, RingFull
+from alpamayo_ros.engine.process.ring import FrameMemory, LentMemory, Loan, Ring, RingFull
 from alpamayo_ros.engine.process.wire import Slot
 
 SIZE = 4096
@@ -25,9 +25,9 @@ def frame(serial: int, size: int = 100) -> Frame:
     return Frame(serial, 0, serial, np.random.default_rng([serial % 997, size]).bytes(size), "jpeg")
 
 
-def seen(ring: Ring) -> LentMemory:
-    """The same memory as the engine process sees it."""
-    return LentMemory(os.dup(ring.descriptor), ring.size)
+def seen(ring: Ring) -> Loan:
+    """The same memory as the engine process sees it at a request."""
+    return Loan(LentMemory(os.dup(ring.descriptor), ring.size))
 
 
 @pytest.fixture
@@ -62,6 +62,24 @@ def test_whatever_is_asked_for_lies_there_apart_from_all_else(batches: list[list
         ends = sorted((slot.offset, slot.offset + slot.size) for slot in slots.values())
         assert all(end <= start for (_, end), (start, _) in pairwise(ends))
         view.take_back()
+    ring.close()
+
+
+@given(requests)
+def test_what_another_request_needs_stays_where_it_is(batches: list[list[tuple[int, int]]]) -> None:
+    ring, sizes = Ring(SIZE), {}
+    others: dict[int, Slot] = {}  # of the request before, which is under way
+    for batch in batches:
+        frames = [frame(serial, sizes.setdefault(serial, size)) for serial, size in batch]
+        try:
+            slots = ring.place(frames, others)
+        except RingFull:
+            others = {}
+            continue
+        assert set(slots) == {each.serial for each in frames}
+        for serial, slot in {**others, **slots}.items():
+            assert bytes(seen(ring).lend(slot)) == frame(serial, sizes[serial]).data
+        others = slots
     ring.close()
 
 

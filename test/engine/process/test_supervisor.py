@@ -41,7 +41,7 @@ def tiny(start: Start, checkpoint: Path) -> Start:
 
 def is_at_work(engine: ProcessEngine) -> bool:
     """Whether the process has been given a request."""
-    return engine._supervisor._request is not None
+    return bool(engine._supervisor._requests)
 
 
 def test_a_kill_in_the_middle_of_a_prediction_is_said_at_once_and_the_engine_comes_back(
@@ -72,6 +72,22 @@ def test_a_kill_in_the_middle_of_a_prediction_is_said_at_once_and_the_engine_com
     assert after.xyz.tobytes() == before.xyz.tobytes()
     assert f"the engine process {first} was killed by SIGKILL" in caplog.text
     assert "the engine process is back after" in caplog.text
+
+
+def test_a_kill_over_a_prediction_and_frames_beside_it_ends_both(tiny: Start) -> None:
+    engine = tiny()
+    dying = in_background(lambda: engine.predict(drive(), ENDLESS))
+    wait_until(lambda: is_at_work(engine))
+    engine.prepare(drive().frames[1])  # served meanwhile
+    os.kill(engine.health.pid, signal.SIGSTOP)  # so that it can't be served
+    preparing = in_background(lambda: engine.prepare(drive().frames[6]))
+    wait_until(lambda: len(engine._supervisor._requests) == 2)
+    os.kill(engine.health.pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match=r"was killed by SIGKILL.*, while predicting"):
+        dying.result(BACK)
+    preparing.result(BACK)  # no error: it may do nothing
+    wait_until(lambda: engine.health.ready, BACK)
+    engine.predict(drive(), OPTIONS)
 
 
 def test_a_kill_while_idle_is_noticed_without_any_call_and_the_new_one_is_warmed_up(

@@ -22,8 +22,8 @@ SHORT = SamplingOptions(max_reasoning_tokens=6, seed=3)
 
 @pytest.mark.parametrize(
     ("method", "works"),
-    [("_parse_and_validate_image_input", 0), ("forward", 0), ("compute_logits", 0), ("compute_logits", 3)],
-    ids=["vision", "prefill", "first_token", "later_token"],
+    [("embed_multimodal", 0), ("forward", 0), ("compute_logits", 0), ("compute_logits", 3)],
+    ids=["images", "prefill", "first_token", "later_token"],
 )
 def test_the_same_tick_comes_right_after_it_failed(
     engine: VllmEngine, reference: TransformersEngine, method: str, works: int

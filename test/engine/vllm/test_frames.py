@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from inside_vllm import before_each_flow
 from tiny_checkpoint import drive, picture, raw_frame
 
 from alpamayo_ros.core.types import BadImageError, EngineError, Frame, Observation, SamplingOptions
@@ -52,6 +55,58 @@ def test_prepared_frames_cost_the_tick_nothing_and_change_nothing(engine: VllmEn
     np.testing.assert_allclose(prepared.xyz, fresh.xyz, atol=2e-3)
 
 
+def test_frames_that_are_prepared_while_a_tick_runs_change_no_answer(engine: VllmEngine) -> None:
+    scenes = [partial(drive, speed=speed) for speed in (3.0, 9.0)]  # each call has serials of its own
+    expected = [engine.predict(scene(), SHORT) for scene in scenes]
+    assert engine.prepares_alongside
+    ticks = [scene() for _ in range(8) for scene in scenes]
+    with ThreadPoolExecutor() as threads:
+        for number, tick in enumerate(ticks):
+            coming = [frame for later in ticks[number : number + 2] for four in later.frames.values() for frame in four]
+            preparing = threads.submit(engine.prepare, coming)  # the tick's own too: whoever comes first encodes it
+            answer = engine.predict(tick, SHORT)
+            preparing.result(60)
+            assert answer.reasoning_token_ids == expected[number % 2].reasoning_token_ids
+            np.testing.assert_allclose(answer.xyz, expected[number % 2].xyz, atol=2e-3)
+            assert number == 0 or answer.timings.frames_reused == 8
+
+
+def test_frames_can_be_prepared_in_the_middle_of_a_tick(engine: VllmEngine) -> None:
+    """No lock is held by the tick: what comes while its flow runs is encoded before that ends."""
+    coming = drive((0, 1, 2, 6))
+    frames = [frame for four in coming.frames.values() for frame in four]
+
+    def prepare_beside(_job: object) -> None:
+        preparing = threading.Thread(target=engine.prepare, args=(frames,))
+        preparing.start()
+        preparing.join(60)
+        assert not preparing.is_alive()
+
+    with before_each_flow(engine, prepare_beside):
+        engine.predict(drive(), SHORT)
+    timings = engine.predict(coming, SHORT).timings
+    assert (timings.frames_encoded, timings.frames_reused) == (0, 16)
+    assert not {"decode", "preprocess", "vision", "arrival"} & set(timings.stages_ms)
+
+
+def test_a_tower_that_fails_at_preparing_costs_the_tick_nothing_but_the_work(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, observation = engine.predict(drive(), SHORT), drive()
+    frames = [frame for four in observation.frames.values() for frame in four]
+
+    def fail(_patches: object) -> None:
+        raise RuntimeError("no more memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine._frames._vision, "encode_each", fail)
+        with pytest.raises(EngineError, match="RuntimeError: no more memory"):
+            engine.prepare(frames)
+    answer = engine.predict(observation, SHORT)
+    assert answer.timings.frames_encoded == 8
+    np.testing.assert_allclose(answer.xyz, expected.xyz, atol=2e-3)
+
+
 def test_other_pixels_under_an_old_stamp_are_seen(engine: VllmEngine) -> None:
     observation = drive()
     before = engine.predict(observation, SHORT)
@@ -69,7 +124,7 @@ def test_what_is_kept_is_bounded_and_what_was_dropped_comes_back_right(engine: V
     before = engine.predict(observation, SHORT)
     for _ in range(12):
         engine.predict(drive((0, 1, 2, 6), speed=2.0), replace(SHORT, reasoning="off"))
-    assert len(engine._pictures) <= 32
+    assert len(engine._frames) <= 32
     after = engine.predict(observation, SHORT)
     assert after.timings.frames_encoded == 16
     assert after.reasoning_token_ids == before.reasoning_token_ids

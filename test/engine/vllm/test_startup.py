@@ -178,6 +178,7 @@ def test_in_a_process_of_its_own_which_is_the_default_it_answers_alike(checkpoin
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="needs two GPUs, or none")
 def test_two_ranks_share_the_model_and_answer_alike(tmp_path: Path, engine: VllmEngine) -> None:
     """From a checkpoint that has a seed in place of weight files; the weights are the same."""
     shapes_only = tmp_path / "shapes"

@@ -1,0 +1,87 @@
+"""The action expert for a GPU with FP8 layers: weights and activations, token by token; attention stays bfloat16.
+
+One trajectory is bound by the weights' bytes, which are half of bfloat16's; many trajectories by arithmetic, which
+runs at twice its rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from alpamayo_ros.engine.flow.fused_expert import attend
+from alpamayo_ros.engine.fp8 import Fp8Rows
+from alpamayo_ros.engine.fp8_product import product, raw_product, stored
+from alpamayo_ros.engine.kernels.between_products import HeadNorms, add_and_norm
+from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
+from alpamayo_ros.model.expert import Context, Expert, ExpertLayer
+
+
+@dataclass(frozen=True, eq=False)
+class Fp8Layer:
+    """A layer's weights."""
+
+    qkv: Fp8Rows  # [(heads + 2 kv_heads) dim, size]
+    out: Fp8Rows  # [size, heads dim]
+    gate_up: Fp8Rows  # [2 inner, size]
+    down: Fp8Rows  # [size, inner]
+    first_norm: Tensor  # [size]
+    second_norm: Tensor
+    head_norms: HeadNorms
+    kv_heads: int
+
+    @classmethod
+    def of(cls, layer: ExpertLayer) -> Fp8Layer:
+        """Join a layer's weights, and round them."""
+        attention, mlp = layer.self_attn, layer.mlp
+        return cls(
+            qkv=stored(_joined(attention.q_proj, attention.k_proj, attention.v_proj)),
+            out=stored(attention.o_proj.weight),
+            gate_up=stored(_joined(mlp.gate_proj, mlp.up_proj)),
+            down=stored(mlp.down_proj.weight),
+            first_norm=layer.input_layernorm.weight.detach(),
+            second_norm=layer.post_attention_layernorm.weight.detach(),
+            head_norms=HeadNorms(
+                attention.q_norm.weight.detach(), attention.k_norm.weight.detach(), attention.q_norm.eps
+            ),
+            kv_heads=attention.kv_heads,
+        )
+
+
+class Fp8Expert:
+    """`Expert.forward`, nearly.
+
+    Args:
+        expert: Its layers are taken out of it one by one, so that no more than one of them is in memory twice.
+    """
+
+    def __init__(self, expert: Expert) -> None:
+        self.geometry = expert.geometry
+        self._layers: list[Fp8Layer] = []
+        for index, layer in enumerate(expert.layers):
+            assert isinstance(layer, ExpertLayer)
+            self._layers.append(Fp8Layer.of(layer))
+            expert.layers[index] = nn.Identity()
+        self._norm = expert.norm.weight.detach()
+        self._eps = expert.norm.eps
+
+    def __call__(self, embeddings: Tensor, context: Context) -> Tensor:
+        """Hidden states after the final norm: [R G, N, hidden_size] in and out."""
+        hidden = embeddings.flatten(0, 1) * 1  # a copy by a kernel, which the next can follow early
+        change = None
+        for index, layer in enumerate(self._layers):
+            normed = norm_and_quantize(hidden, change, layer.first_norm, self._eps)
+            parts = product(normed, layer.qkv)[None]
+            mixed = attend(index, layer.head_norms, layer.kv_heads, parts, context)
+            attended = raw_product(quantize(mixed), layer.out)
+            normed = norm_and_quantize(hidden, attended, layer.second_norm, self._eps)
+            change = raw_product(gate_and_quantize(raw_product(normed, layer.gate_up)), layer.down)
+        if change is not None:
+            add_scaled(hidden, change)
+        return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
+
+
+def _joined(*linears: nn.Linear) -> Tensor:
+    return torch.cat([linear.weight.detach() for linear in linears])

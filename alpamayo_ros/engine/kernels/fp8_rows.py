@@ -1,0 +1,172 @@
+"""From one FP8 product to the next: norm, gate and residual, with the scales of the product before and those after.
+
+Products are computed on FP8 values alone, so what they give still lacks its scales: the row's, which is its token's,
+and the column's, which is its output channel's. Whatever reads it multiplies by both; bfloat16 has the range for what
+comes between. What a product reads is scaled so that each row's largest value is the largest of E4M3.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from alpamayo_ros.engine.fp8 import FP8, Fp8Rows
+from alpamayo_ros.engine.fp8_product import Fp8Product
+from alpamayo_ros.engine.kernels.launch import launch_options, wait_for_inputs
+
+
+def norm_and_quantize(hidden: Tensor, product: Fp8Product | None, weight: Tensor, eps: float) -> Fp8Rows:
+    """Add a product to the residual stream in place, and round its RMSNorm.
+
+    Args:
+        hidden: [rows, size], overwritten by the sum.
+        product: [rows, size], or None: nothing is added.
+        weight: [size], of the norm.
+        eps: Its epsilon.
+    """
+    return _quantize(hidden, product, weight, eps)
+
+
+def quantize(x: Tensor) -> Fp8Rows:
+    """[rows, size] as it is."""
+    return _quantize(x, None, None, 0.0)
+
+
+def gate_and_quantize(both: Fp8Product) -> Fp8Rows:
+    """silu(g) * u of [rows, 2 size], g before u."""
+    count, size = both.values.shape[0], both.values.shape[1] // 2
+    result = _empty(both.values, size)
+    _gate_and_quantize_kernel[(count,)](
+        both.values,
+        both.rows,
+        both.columns,
+        result.values,
+        result.scales,
+        size,
+        WIDTH=triton.next_power_of_2(size),
+        num_warps=16 if size >= 8192 else 4,
+        **launch_options(both.values.device),
+    )
+    return result
+
+
+def add_scaled(hidden: Tensor, product: Fp8Product) -> Tensor:
+    """Add a product to the residual stream [rows, size] in place; gives the residual stream."""
+    count, size = hidden.shape
+    width = min(4096, triton.next_power_of_2(size))
+    _add_scaled_kernel[(count, triton.cdiv(size, width))](
+        hidden,
+        product.values,
+        product.rows,
+        product.columns,
+        size,
+        WIDTH=width,
+        num_warps=8,
+        **launch_options(hidden.device),
+    )
+    return hidden
+
+
+def _quantize(x: Tensor, product: Fp8Product | None, weight: Tensor | None, eps: float) -> Fp8Rows:
+    count, size = x.shape
+    result = _empty(x, size)
+    added = (x, x, x) if product is None else (product.values, product.rows, product.columns)
+    _quantize_kernel[(count,)](
+        x,
+        *added,
+        x if weight is None else weight,
+        result.values,
+        result.scales,
+        size,
+        eps,
+        ADDED=product is not None,
+        NORMED=weight is not None,
+        WIDTH=triton.next_power_of_2(size),
+        num_warps=8 if size >= 2048 else 4,
+        **launch_options(x.device),
+    )
+    return result
+
+
+def _empty(like: Tensor, size: int) -> Fp8Rows:
+    count = len(like)
+    return Fp8Rows(
+        torch.empty(count, size, dtype=FP8, device=like.device),
+        torch.empty(count, 1, dtype=torch.float32, device=like.device),
+    )
+
+
+@triton.jit
+def _store_quantized(x, values, scales, row, column, inside, size):
+    """x is float32, and zero where it isn't inside."""
+    scale = tl.maximum(tl.max(tl.abs(x), 0) / 448.0, 1e-12)
+    tl.store(scales + row, scale)
+    tl.store(values + row * size + column, (x / scale).to(values.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _quantize_kernel(
+    x,
+    product,  # that is added to it
+    rows,  # the product's scales
+    columns,
+    weight,  # of the norm
+    values,
+    scales,
+    size,
+    eps,
+    ADDED: tl.constexpr,
+    NORMED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
+    column = tl.arange(0, WIDTH)
+    inside = column < size
+    row = tl.program_id(0).to(tl.int64)
+    factor = tl.full([WIDTH], 1.0, tl.float32)
+    if NORMED:
+        factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    column_scale = factor
+    if ADDED:
+        column_scale = tl.load(columns + column, mask=inside, other=0.0)
+    wait_for_inputs(DEPENDENT)
+    at = row * size + column
+    some = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if ADDED:
+        change = tl.load(product + at, mask=inside, other=0.0).to(tl.float32)
+        total = (some + change * (tl.load(rows + row) * column_scale)).to(x.dtype.element_ty)
+        tl.store(x + at, total, mask=inside)
+        some = total.to(tl.float32)
+    if NORMED:
+        some = some * tl.rsqrt(tl.sum(some * some, 0) / size + eps) * factor
+    _store_quantized(some, values, scales, row, column, inside, size)
+
+
+@triton.jit
+def _gate_and_quantize_kernel(both, rows, columns, values, scales, size, WIDTH: tl.constexpr, DEPENDENT: tl.constexpr):
+    column = tl.arange(0, WIDTH)
+    inside = column < size
+    row = tl.program_id(0).to(tl.int64)
+    gate_scale = tl.load(columns + column, mask=inside, other=0.0)
+    up_scale = tl.load(columns + size + column, mask=inside, other=0.0)
+    wait_for_inputs(DEPENDENT)
+    scale = tl.load(rows + row)
+    at = both + row * 2 * size + column
+    gate = tl.load(at, mask=inside, other=0.0).to(tl.float32) * (scale * gate_scale)
+    up = tl.load(at + size, mask=inside, other=0.0).to(tl.float32) * (scale * up_scale)
+    _store_quantized(gate / (1.0 + tl.exp(-gate)) * up, values, scales, row, column, inside, size)
+
+
+@triton.jit
+def _add_scaled_kernel(hidden, product, rows, columns, size, WIDTH: tl.constexpr, DEPENDENT: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = column < size
+    column_scale = tl.load(columns + column, mask=inside, other=0.0)
+    wait_for_inputs(DEPENDENT)
+    at = row * size + column
+    change = tl.load(product + at, mask=inside, other=0.0).to(tl.float32) * (tl.load(rows + row) * column_scale)
+    total = tl.load(hidden + at, mask=inside, other=0.0).to(tl.float32) + change
+    tl.store(hidden + at, total.to(hidden.dtype.element_ty), mask=inside)

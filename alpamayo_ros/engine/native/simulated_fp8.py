@@ -1,0 +1,55 @@
+"""The pieces of a text layer with FP8 weights where there are no products in FP8: their numbers, computed in full.
+
+It is for tests, and for how far FP8 answers are from exact ones; it is no faster than exact layers.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.fp8 import Fp8Rows
+from alpamayo_ros.engine.native.pieces import PlainPieces
+from alpamayo_ros.model.pointwise import gated, norm
+
+
+class SimulatedFp8Pieces:
+    """See Pieces. As on a GPU, weights are FP8, and so are activations unless there is but one row of them."""
+
+    def __init__(self) -> None:
+        self._plain = PlainPieces()
+
+    def stored(self, weight: Tensor) -> Fp8Rows:
+        """In FP8."""
+        return Fp8Rows.of(weight)
+
+    def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:
+        """See Pieces."""
+        return _product(norm(hidden, normed, eps), weight)
+
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:
+        """See Pieces."""
+        gate, up = self.product(hidden, normed, eps, weight).chunk(2, -1)
+        return gated(gate, up)
+
+    def added_product(self, hidden: Tensor, x: Tensor, weight: Fp8Rows) -> Tensor:
+        """See Pieces."""
+        return hidden + _product(x, weight)
+
+    def norm_and_rotate(
+        self,
+        states: Tensor,
+        head_norms: tuple[Tensor, Tensor],
+        eps: float,
+        rotary: tuple[Tensor, Tensor],
+        cache: LayerCache,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Pieces."""
+        return self._plain.norm_and_rotate(states, head_norms, eps, rotary, cache, slots)
+
+
+def _product(x: Tensor, weight: Fp8Rows) -> Tensor:
+    rounded = x if len(x) == 1 else Fp8Rows.of(x).numbers(x.dtype)
+    return functional.linear(rounded, weight.numbers(x.dtype))

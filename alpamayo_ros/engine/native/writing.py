@@ -1,0 +1,85 @@
+"""Writing the reasoning a step ahead: a token is read on the device while the host learns which one it is.
+
+The same tokens as by `write` in engine/reasoning.py, with two differences in how they are read: the step that reads a
+token is queued before the host has seen it, and the tokens that close a reasoning are read in one pass with its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.core.types import SamplingOptions
+from alpamayo_ros.engine.native.backbone import NativeBackbone
+from alpamayo_ros.engine.native.kv_cache import PagedCache
+from alpamayo_ros.engine.reasoning import Reasoner
+from alpamayo_ros.model.backbone import PromptBatch
+
+
+def write_ahead(
+    backbone: NativeBackbone,
+    batch: PromptBatch,
+    cache: PagedCache,
+    logits: Tensor,
+    reasoner: Reasoner,
+    drafts: Sequence[int],
+    options: SamplingOptions,
+) -> int:
+    """Let the reasoner write after a prompt; see `write`.
+
+    Args:
+        backbone, batch, cache, logits, drafts: As there.
+        reasoner: Empty, but for what it has foreseen of the drafts.
+        options: The reasoner's.
+
+    Returns:
+        How many drafts stood.
+    """
+    start = cache.length - len(drafts)
+    accepted = 0
+    tokens = reasoner(logits[:, 0])
+    while accepted < len(drafts) and tokens is not None and tokens[0] == drafts[accepted]:
+        accepted += 1
+        tokens = reasoner(logits[:, accepted])
+    cache.truncate(start + accepted)
+    while tokens is not None:
+        columns = [tokens]
+        while (closing := reasoner.forced()) is not None:
+            columns.append(closing)
+        if len(columns) > 1 or reasoner.ended:
+            logits = backbone.extend(batch, cache, torch.tensor(columns).T)
+            tokens = reasoner(logits[:, 0])
+        else:
+            tokens = _follow(backbone, batch, cache, tokens, reasoner, options)
+    return accepted
+
+
+def _follow(
+    backbone: NativeBackbone,
+    batch: PromptBatch,
+    cache: PagedCache,
+    tokens: Sequence[int],
+    reasoner: Reasoner,
+    options: SamplingOptions,
+) -> list[int] | None:
+    """Read these tokens, and those that are drawn then.
+
+    Returns:
+        The first tokens that aren't read, since another was forced in the place of a drawn one or the cap is near.
+        None: all is written and read.
+    """
+    column = torch.tensor(tokens)[:, None]
+    following = backbone.follow(batch, cache, column, reasoner.keys(), options.temperature, options.top_p)
+    while True:
+        cache.grow(1)  # the step under way reads what was written
+        if reasoner.ended:
+            return None
+        ahead = reasoner.goes_on
+        if ahead:
+            following.go_on()
+        drawn = following.drawn()
+        written = reasoner.with_drawn(drawn)
+        if not ahead or written != drawn:
+            return written

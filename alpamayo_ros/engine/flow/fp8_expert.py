@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from alpamayo_ros.engine.flow.fused_expert import attend
 from alpamayo_ros.engine.fp8 import Fp8Rows
-from alpamayo_ros.engine.fp8_product import product, raw_product, stored
+from alpamayo_ros.engine.fp8_product import stored
 from alpamayo_ros.engine.kernels.between_products import HeadNorms, add_and_norm
-from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
+from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, product
+from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
 from alpamayo_ros.model.expert import Context, Expert, ExpertLayer
 
 
@@ -70,16 +71,12 @@ class Fp8Expert:
     def __call__(self, embeddings: Tensor, context: Context) -> Tensor:
         """Hidden states after the final norm: [R G, N, hidden_size] in and out."""
         hidden = embeddings.flatten(0, 1) * 1  # a copy by a kernel, which the next can follow early
-        change = None
         for index, layer in enumerate(self._layers):
-            normed = norm_and_quantize(hidden, change, layer.first_norm, self._eps)
-            parts = product(normed, layer.qkv)[None]
+            parts = product(norm_and_quantize(hidden, None, layer.first_norm, self._eps), layer.qkv, hidden)[None]
             mixed = attend(index, layer.head_norms, layer.kv_heads, parts, context)
-            attended = raw_product(quantize(mixed), layer.out)
-            normed = norm_and_quantize(hidden, attended, layer.second_norm, self._eps)
-            change = raw_product(gate_and_quantize(raw_product(normed, layer.gate_up)), layer.down)
-        if change is not None:
-            add_scaled(hidden, change)
+            add_product(hidden, quantize(mixed), layer.out)
+            normed = norm_and_quantize(hidden, None, layer.second_norm, self._eps)
+            add_product(hidden, gated_product(normed, layer.gate_up, hidden), layer.down)
         return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
 
 

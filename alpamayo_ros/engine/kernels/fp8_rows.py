@@ -1,8 +1,7 @@
-"""From one FP8 product to the next: norm, gate and residual, with the scales of the product before and those after.
+"""From one FP8 product to the next: residual, norm and gate, each with the rounding to FP8 behind it.
 
-Products are computed on FP8 values alone, so what they give still lacks its scales: the row's, which is its token's,
-and the column's, which is its output channel's. Whatever reads it multiplies by both; bfloat16 has the range for what
-comes between. What a product reads is scaled so that each row's largest value is the largest of E4M3.
+What a product reads is scaled so that each row's largest value is the largest of E4M3. An `Fp8Product` still lacks its
+scales: whatever reads it multiplies by both.
 """
 
 from __future__ import annotations
@@ -34,20 +33,18 @@ def quantize(x: Tensor) -> Fp8Rows:
     return _quantize(x, None, None, 0.0)
 
 
-def gate_and_quantize(both: Fp8Product) -> Fp8Rows:
+def gate_and_quantize(both: Tensor) -> Fp8Rows:
     """silu(g) * u of [rows, 2 size], g before u."""
-    count, size = both.values.shape[0], both.values.shape[1] // 2
-    result = _empty(both.values, size)
+    count, size = both.shape[0], both.shape[1] // 2
+    result = _empty(both, size)
     _gate_and_quantize_kernel[(count,)](
-        both.values,
-        both.rows,
-        both.columns,
+        both,
         result.values,
         result.scales,
         size,
-        WIDTH=triton.next_power_of_2(size),
-        num_warps=16 if size >= 8192 else 4,
-        **launch_options(both.values.device),
+        WIDTH=min(4096, triton.next_power_of_2(size)),
+        num_warps=8,
+        **launch_options(both.device),
     )
     return result
 
@@ -99,14 +96,6 @@ def _empty(like: Tensor, size: int) -> Fp8Rows:
 
 
 @triton.jit
-def _store_quantized(x, values, scales, row, column, inside, size):
-    """x is float32, and zero where it isn't inside."""
-    scale = tl.maximum(tl.max(tl.abs(x), 0) / 448.0, 1e-12)
-    tl.store(scales + row, scale)
-    tl.store(values + row * size + column, (x / scale).to(values.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def _quantize_kernel(
     x,
     product,  # that is added to it
@@ -141,22 +130,36 @@ def _quantize_kernel(
         some = total.to(tl.float32)
     if NORMED:
         some = some * tl.rsqrt(tl.sum(some * some, 0) / size + eps) * factor
-    _store_quantized(some, values, scales, row, column, inside, size)
+    scale = tl.maximum(tl.max(tl.abs(some), 0) / 448.0, 1e-12)
+    tl.store(scales + row, scale)
+    tl.store(values + row * size + column, (some / scale).to(values.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _gate_and_quantize_kernel(both, rows, columns, values, scales, size, WIDTH: tl.constexpr, DEPENDENT: tl.constexpr):
-    column = tl.arange(0, WIDTH)
-    inside = column < size
-    row = tl.program_id(0).to(tl.int64)
-    gate_scale = tl.load(columns + column, mask=inside, other=0.0)
-    up_scale = tl.load(columns + size + column, mask=inside, other=0.0)
-    wait_for_inputs(DEPENDENT)
-    scale = tl.load(rows + row)
+def _gated(both, row, column, inside, size):
     at = both + row * 2 * size + column
-    gate = tl.load(at, mask=inside, other=0.0).to(tl.float32) * (scale * gate_scale)
-    up = tl.load(at + size, mask=inside, other=0.0).to(tl.float32) * (scale * up_scale)
-    _store_quantized(gate / (1.0 + tl.exp(-gate)) * up, values, scales, row, column, inside, size)
+    gate = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(at + size, mask=inside, other=0.0).to(tl.float32)
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
+def _gate_and_quantize_kernel(both, values, scales, size, WIDTH: tl.constexpr, DEPENDENT: tl.constexpr):
+    """Twice over a row, the second time out of the cache: a whole one in registers leaves room for few programs."""
+    row = tl.program_id(0).to(tl.int64)
+    offset = tl.arange(0, WIDTH)
+    wait_for_inputs(DEPENDENT)
+    largest = tl.zeros([WIDTH], tl.float32)
+    for start in range(0, size, WIDTH):
+        column = start + offset
+        largest = tl.maximum(largest, tl.abs(_gated(both, row, column, column < size, size)))
+    scale = tl.maximum(tl.max(largest, 0) / 448.0, 1e-12)
+    tl.store(scales + row, scale)
+    for start in range(0, size, WIDTH):
+        column = start + offset
+        inside = column < size
+        gated = _gated(both, row, column, inside, size)
+        tl.store(values + row * size + column, (gated / scale).to(values.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -1,8 +1,4 @@
-"""The pieces of a text layer with FP8 weights, on CUDA: one copy of them serves prompts and single tokens.
-
-Prompts, and rows side by side, are rounded to FP8 as well, token by token, so that products run on the FP8 tensor cores
-at twice bfloat16's rate. A single token stays bfloat16: its products take as long as the weights' bytes.
-"""
+"""The pieces of a text layer in FP8, on CUDA. Weights are FP8, and every token is rounded to FP8 before a product."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.fp8 import Fp8Rows
-from alpamayo_ros.engine.fp8_product import product, raw_product, stored
-from alpamayo_ros.engine.kernels.fp8_matvec import gated_linear, linear
-from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
+from alpamayo_ros.engine.fp8_product import stored
+from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, product
+from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
 from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
 
 
@@ -28,22 +24,15 @@ class Fp8Pieces:
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
-        if len(hidden) == 1:
-            return linear(hidden, weight, normed, eps)
-        return product(norm_and_quantize(hidden, None, normed, eps), weight)
+        return product(norm_and_quantize(hidden, None, normed, eps), weight, hidden)
 
-    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor | Fp8Rows:
-        """See Pieces; of several rows in FP8."""
-        if len(hidden) == 1:
-            return gated_linear(hidden, weight, normed, eps)
-        return gate_and_quantize(raw_product(norm_and_quantize(hidden, None, normed, eps), weight))
+    def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Fp8Rows:
+        """See Pieces; rounded."""
+        return gated_product(norm_and_quantize(hidden, None, normed, eps), weight, hidden)
 
     def added_product(self, hidden: Tensor, x: Tensor | Fp8Rows, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
-        if len(hidden) > 1:
-            return add_scaled(hidden, raw_product(quantize(x) if isinstance(x, Tensor) else x, weight))
-        assert isinstance(x, Tensor)
-        return linear(x, weight, residual=hidden)
+        return add_product(hidden, quantize(x) if isinstance(x, Tensor) else x, weight)
 
     def norm_and_rotate(
         self,

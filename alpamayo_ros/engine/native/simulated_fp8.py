@@ -15,7 +15,7 @@ from alpamayo_ros.model.pointwise import gated, norm
 
 
 class SimulatedFp8Pieces:
-    """See Pieces. As on a GPU, weights are FP8, and so are activations unless there is but one row of them."""
+    """See Pieces. As on a GPU, weights are FP8, and every token is rounded to FP8 before a product."""
 
     def __init__(self) -> None:
         self._plain = PlainPieces()
@@ -51,5 +51,4 @@ class SimulatedFp8Pieces:
 
 
 def _product(x: Tensor, weight: Fp8Rows) -> Tensor:
-    rounded = x if len(x) == 1 else Fp8Rows.of(x).numbers(x.dtype)
-    return functional.linear(rounded, weight.numbers(x.dtype))
+    return functional.linear(Fp8Rows.of(x).numbers(x.dtype), weight.numbers(x.dtype))

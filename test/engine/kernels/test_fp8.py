@@ -12,10 +12,10 @@ pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.fp8 import LARGEST, Fp8Rows
 from alpamayo_ros.engine.fp8_product import Fp8Product
-from alpamayo_ros.engine.kernels.fp8_matvec import gated_linear, linear
+from alpamayo_ros.engine.kernels import fp8_skinny
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, norm_and_quantize, quantize
+from alpamayo_ros.engine.kernels.fp8_skinny import Fp8Tiles
 from alpamayo_ros.engine.kernels.launch import INTERPRETED
-from alpamayo_ros.engine.kernels.matvec import MatvecTiles
 from alpamayo_ros.engine.native.fp8_pieces import Fp8Pieces
 from alpamayo_ros.engine.native.simulated_fp8 import SimulatedFp8Pieces
 from alpamayo_ros.model import pointwise
@@ -57,15 +57,13 @@ def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (4, 100)])
-def test_a_product_gets_its_scales_before_the_gate_and_the_residual(
+def test_a_product_gets_its_scales_before_it_is_added(
     rows: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     columns = torch.linspace(0.5, 2, 2 * size, device=device)[:, None]
     values = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
     product = Fp8Product(values, torch.linspace(0.5, 2, rows, device=device)[:, None], columns)
     scaled = values.float() * product.rows * columns.T
-    gate, up = scaled.chunk(2, -1)
-    assert_rounded(gate_and_quantize(product), functional.silu(gate) * up)
     weight = 1 + normal(2 * size, seed=1, device=device, dtype=dtype)
     hidden = normal(rows, 2 * size, seed=3, device=device, dtype=dtype)
     other, expected = hidden.clone(), hidden.float() + scaled
@@ -76,27 +74,33 @@ def test_a_product_gets_its_scales_before_the_gate_and_the_residual(
     assert_rounded(rounded, pointwise.norm(hidden.float(), weight.float(), EPS))
 
 
-@pytest.mark.parametrize(("inner", "columns"), [(64, 48), (100, 33)])
-def test_a_product_of_one_row_with_fp8_weights(
-    inner: int, columns: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    x = normal(1, inner, seed=4, device=device, dtype=dtype)
+@pytest.mark.parametrize(("rows", "size"), [(1, 64), (4, 100), (3, 5000)])
+def test_a_gate_is_rounded(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> None:
+    both = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
+    gate, up = both.float().chunk(2, -1)
+    assert_rounded(gate_and_quantize(both), functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 20])
+@pytest.mark.parametrize(("inner", "columns"), [(64, 48), (112, 33)])
+def test_a_product_of_few_rows(rows: int, inner: int, columns: int, dtype: torch.dtype, device: torch.device) -> None:
+    x = Fp8Rows.of(normal(rows, inner, seed=4, device=device))
     weight = Fp8Rows.of(normal(2 * columns, inner, seed=5, device=device) / inner**0.5)
-    residual = normal(1, 2 * columns, seed=6, device=device, dtype=dtype)
-    norm = 1 + 0.1 * normal(inner, seed=7, device=device, dtype=dtype)
-    numbers, tiles = weight.numbers(torch.float32), MatvecTiles(columns=4, inner=32, warps=4)
+    hidden = normal(rows, 2 * columns, seed=6, device=device, dtype=dtype)
+    expected = x.numbers(torch.float32) @ weight.numbers(torch.float32).T
+    gate, up = expected.chunk(2, -1)
 
-    def near(got: Tensor, expected: Tensor) -> None:
+    def near(got: Tensor, right: Tensor) -> None:
         assert got.dtype == dtype
-        torch.testing.assert_close(got.float(), expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+        torch.testing.assert_close(got.float(), right, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
 
-    for its in (None, norm):
-        for cut in (None, tiles):
-            expected = (x.float() if its is None else pointwise.norm(x.float(), norm.float(), EPS)) @ numbers.T
-            near(linear(x, weight, its, EPS, tiles=cut), expected)
-            near(linear(x, weight, its, EPS, residual, cut), expected + residual.float())
-            gate, up = expected.chunk(2, -1)
-            near(gated_linear(x, weight, its, EPS, cut), functional.silu(gate) * up)
+    for tiles in (None, Fp8Tiles(columns=64, inner=32, warps=4, stages=2), Fp8Tiles(64, 32, 4, 2, splits=3)):
+        if tiles is None or tiles.splits == 1:
+            near(fp8_skinny.product(x, weight, dtype, tiles), expected)
+            near(fp8_skinny.gated_product(x, weight, dtype, tiles), functional.silu(gate) * up)
+        stream = hidden.clone()
+        assert fp8_skinny.add_product(stream, x, weight, tiles) is stream
+        near(stream, hidden.float() + expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 70])

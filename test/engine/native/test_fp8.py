@@ -58,7 +58,7 @@ def test_products_are_near_exact_ones(tokens: int) -> None:
             simulated.added_product(hidden, hidden, Fp8Rows.of(weight[:64])),
         ),
     ):
-        assert 0.003 < (near - exact).norm() / exact.norm() < 0.06
+        assert 0.003 < (near - exact).norm() / exact.norm() < 0.1
 
 
 def test_it_says_that_its_answers_are_approximate(rounded: NativeEngine, native: NativeEngine) -> None:

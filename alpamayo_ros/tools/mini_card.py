@@ -102,8 +102,8 @@ def _closed_loop(report: Mapping[str, Any]) -> str:
     length, latency_s = min(route.length_m for route in routes), report["latency_s"]
     head = fill(
         f"Closed loop on held-out routes of {length:.0f} m, with one sample of noise 0.5, greedy words and "
-        f"{latency_s:g} s of latency, {way}. A route is passed when the vehicle arrives, never leaves its lane and hits "
-        "no car:",
+        f"{latency_s:g} s of latency, {way}. A route is passed when the vehicle arrives, never leaves its lane and "
+        "hits no car:",
         120,
     )
     return f"\n{head}\n\n{_table(rows)}"

@@ -43,7 +43,7 @@ def gate_and_quantize(both: Tensor) -> Fp8Rows:
         result.scales,
         size,
         WIDTH=min(4096, triton.next_power_of_2(size)),
-        num_warps=8,
+        num_warps=16,
         **launch_options(both.device),
     )
     return result

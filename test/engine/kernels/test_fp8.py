@@ -90,9 +90,12 @@ def test_a_product_of_few_rows(rows: int, inner: int, columns: int, dtype: torch
     expected = x.numbers(torch.float32) @ weight.numbers(torch.float32).T
     gate, up = expected.chunk(2, -1)
 
+    # A GPU's tensor cores add products of FP8 up with some 14 bits.
+    tolerance = max(ROUNDING[dtype], 1e-5 if device.type == "cpu" else 3e-3)
+
     def near(got: Tensor, right: Tensor) -> None:
         assert got.dtype == dtype
-        torch.testing.assert_close(got.float(), right, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+        torch.testing.assert_close(got.float(), right, atol=tolerance, rtol=tolerance)
 
     for tiles in (None, Fp8Tiles(columns=64, inner=32, warps=4, stages=2), Fp8Tiles(64, 32, 4, 2, splits=3)):
         if tiles is None or tiles.splits == 1:

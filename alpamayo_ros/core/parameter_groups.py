@@ -142,7 +142,7 @@ class EngineSettings:
     )
     jpeg_decoder: str = declare(
         "opencv",
-        "opencv: on the CPU, the same everywhere; nvjpeg: on the GPU (native, transformers), with other roundings.",
+        "opencv: on the CPU, the same everywhere; nvjpeg: on the GPU, with other roundings.",
         choices=("opencv", "nvjpeg"),
     )
     tensor_parallel_size: int = declare(1, "Devices that share the model; vllm alone.", low=1, high=8)

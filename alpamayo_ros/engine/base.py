@@ -25,7 +25,7 @@ class LoadOptions:
         "none"  # "fp8": the backbone's layers in FP8, approximate; "fp8_expert": the expert's too; native
     )
     kv_cache_memory: float = 0.0  # GiB of the KV cache of native and vllm, on each device; 0: what they find enough
-    jpeg_decoder: str = "opencv"  # "opencv", or "nvjpeg" on the GPU; native and transformers alone
+    jpeg_decoder: str = "opencv"  # "opencv", or "nvjpeg" on the GPU
     tensor_parallel_size: int = 1  # devices that share the model; vllm alone can
 
 

@@ -67,8 +67,6 @@ def create_engine(
     ranks = options.get("tensor_parallel_size", 1)
     if kind != "vllm" and ranks != 1:
         raise EngineError(f"engine.tensor_parallel_size is {ranks}; only engine.kind vllm has several")
-    if kind == "vllm" and options.get("jpeg_decoder", "opencv") != "opencv":
-        raise EngineError("engine.jpeg_decoder is 'nvjpeg'; engine.kind vllm has opencv alone")
     _check_quantization(kind, options.get("quantization", "none"))
     if needs_process(kind, process, python):
         from alpamayo_ros.engine.process.client import ProcessEngine

@@ -35,5 +35,5 @@ def read_without_route(
     padded = [[*rest, *tokens, *[model.vocabulary.pad] * (longest - len(tokens))] for tokens in written]
     capacity = route.start + len(padded[0]) + model.room(samples)
     branch = cache.branch(range(len(written)), route.start, capacity)
-    model.backbone.extend(batch, branch, torch.tensor(padded, device=model.device))
+    model.backbone.extend(batch, branch, torch.tensor(padded), logits=0)
     return branch

@@ -45,7 +45,10 @@ class LanguageModel(Protocol[Reads]):
         """
 
     def extend(self, batch: PromptBatch, cache: Reads, token_ids: Tensor, logits: int = 1) -> Tensor:
-        """Read further tokens [B, n] after them; the same is returned, and holds until the next call."""
+        """Read further tokens [B, n] after them, from any device; the same is returned, and holds until the next call.
+
+        With `logits` 0 it is [B, 0, V]: where only keys and values are wanted.
+        """
 
 
 class VisionModel(Protocol):

@@ -186,6 +186,7 @@ class Backbone:
             The logits [B, logits, V] float32 of the last tokens.
         """
         rows, count = token_ids.shape
+        token_ids = token_ids.to(batch.token_ids.device)
         column = torch.arange(cache.length, cache.length + count, device=token_ids.device)
         delta = torch.tensor(batch.rope_deltas, device=token_ids.device)[:, None]
         attention = None
@@ -206,4 +207,5 @@ class Backbone:
             use_cache=True,
             **more,
         )
-        return self._vlm.lm_head(output.last_hidden_state[:, -logits:]).float()
+        hidden = output.last_hidden_state
+        return self._vlm.lm_head(hidden[:, hidden.shape[1] - logits :]).float()

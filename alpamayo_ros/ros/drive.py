@@ -20,7 +20,8 @@ from alpamayo_ros.core.observe import CameraState, build_observation_builder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.worker import Outcome, Worker
+from alpamayo_ros.engine.job import Outcome
+from alpamayo_ros.engine.worker import Worker
 from alpamayo_ros.ros.report import Tally, TickReport
 
 logger = logging.getLogger(__name__)

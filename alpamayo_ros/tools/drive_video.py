@@ -27,6 +27,7 @@ EVERY = 2  # ticks: writing takes as long as driving
 RATE_HZ = 10 / EVERY  # real time
 GRAIN = 3  # pixels of a median filter: the camera's noise would make most of the file
 KM_H = 3.6
+LAST_WORDS_S = 0.3  # for the last tick's reasoning, which comes after its path
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,8 @@ class DriveVideo:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is None and self._waiting is not None:
+            self._node.spin(LAST_WORDS_S)
         self._write_waiting()
         self._writer.release()
 

@@ -43,7 +43,7 @@ class Observed:
 
     def anew(self) -> Observed:
         """The same node, with no tick counted yet."""
-        return Observed(last_t0=self.last_t0, state=self.state, dropped=self.dropped, skipped=self.skipped)
+        return Observed(last_t0=self.last_t0, state=self.state, dropped=(self.dropped[1],) * 2, skipped=self.skipped)
 
     def report(self, seconds: float) -> None:
         """Print what was counted in so many seconds, at least one tick."""

@@ -26,6 +26,7 @@ LOG_FILE = "training.jsonl"
 UNMEASURED = 40  # of the first steps: they compile, and warm up
 RECORDED_BY = 0.85  # of a training: by then all drives that it will see have joined
 RECORDING_MARGIN = 0.9  # of the pace of recording is counted upon
+PACE_MARGIN = 0.96  # of the pace of the steps: an end that isn't reached costs more than a few steps
 SAVING = 10.0  # s that are kept for saving at the end of a piece
 LOG_EVERY = 50  # steps
 
@@ -140,12 +141,13 @@ class Course:
                     pace = (self._now() - measured_from) / (PACE_STEPS - UNMEASURED)
                     self.schedule = self._planned(pace, recorder.ready)
                     bar.total = self.schedule.steps
+                    recorder.end_at(self.schedule.drives_at(self.schedule.steps, self._settings) - first)
 
     def _planned(self, step_seconds: float, recorded: int) -> Schedule:
         """What fits into the rest of this piece and the pieces to come, by the pace so far."""
         now = time.monotonic()
         remaining = self._deadline - now + 60 * (self._piece.total_minutes - self._piece.minutes)
-        steps = max(int(remaining / step_seconds), 1)
+        steps = max(int(PACE_MARGIN * remaining / step_seconds), 1)
         recording_pace = RECORDING_MARGIN * recorded / (now - self._started)
         in_time = min(recorded + recording_pace * RECORDED_BY * remaining, self._settings.drives)
         joining = max(in_time - self._settings.first_drives, 0.0)

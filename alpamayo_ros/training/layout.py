@@ -16,7 +16,7 @@ from alpamayo_ros.model.rope_positions import rope_positions
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.training.observations import CAMERAS
 
-LONGEST_REASONING = 24  # tokens, so that batches keep their shape whatever sentences come
+LONGEST_REASONING = 16  # tokens, so that batches keep their shape whatever sentences come
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +81,16 @@ class TokenTables:
         return _padded(self.reasonings, LONGEST_REASONING, self._vocabulary.pad)
 
     def check_lengths(self) -> None:
-        """Make sure that every prompt fits with every reasoning.
+        """Make sure that every prompt fits with the longest reasoning: what is read after it counts, and padding too.
 
         Raises:
             ConfigurationError: it doesn't.
         """
-        needed = max(map(len, self.prompts)) + max(map(len, self.reasonings))
+        needed = max(map(len, self.prompts)) + LONGEST_REASONING
         if needed > self.longest:
-            raise ConfigurationError(f"a prompt with its reasoning takes {needed} tokens; {self.longest} is the limit")
+            raise ConfigurationError(
+                f"a prompt with a reasoning of {LONGEST_REASONING} tokens takes {needed}; {self.longest} is the limit"
+            )
 
     def _layout(self, image_size: tuple[int, int]) -> Layout:
         prompt, images = self.prompts[0], self._config.images

@@ -25,7 +25,7 @@ from alpamayo_ros.training.examples import DriveExamples, examples_of
 from alpamayo_ros.training.learner import learner_policy
 
 READ_AHEAD, READERS = 8, 3  # drives, and threads that read them
-RECORDED_AHEAD = 150  # drives on disk that nobody has asked for yet
+RECORDED_AHEAD = 300  # drives on disk that nobody has asked for yet
 JPEG_QUALITY = 90  # as the synthetic drive's topics have it
 
 
@@ -85,7 +85,8 @@ class DriveRecorder:
         self._loaded: dict[int, Future[DriveExamples]] = {}
         self._seeds, self._seconds = seeds, seconds
         self._drives: list[Future[Path]] = []
-        self._begin_until(RECORDED_AHEAD)
+        self._most = len(seeds)
+        self._begin_until(min(RECORDED_AHEAD, self._most))
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -93,7 +94,7 @@ class DriveRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
@@ -104,10 +105,14 @@ class DriveRecorder:
         """How many drives are recorded."""
         return sum(drive.done() for drive in self._drives)
 
+    def end_at(self, count: int) -> None:
+        """Record no more drives than the first so many."""
+        self._most = min(count, len(self))
+
     def get(self, place: int) -> DriveExamples:
         """The drive at this place among the seeds; waits until it is recorded. The next ones are read meanwhile."""
-        self._begin_until(place + RECORDED_AHEAD)
-        for each in range(place, min(place + READ_AHEAD, len(self))):
+        self._begin_until(max(min(place + RECORDED_AHEAD, self._most), place + 1))
+        for each in range(place, max(min(place + READ_AHEAD, self._most), place + 1)):
             if each not in self._loaded:
                 self._loaded[each] = self._loader.submit(self._load, each)
         return self._loaded.pop(place).result()
@@ -121,7 +126,7 @@ class DriveRecorder:
 
     def _begin_until(self, place: int) -> None:
         """Begin with the drives up to that place."""
-        while len(self._drives) < min(place, len(self)):
+        while len(self._drives) < place:
             self._drives.append(self._begin(self._seeds[len(self._drives)]))
 
     def _begin(self, seed: int) -> Future[Path]:

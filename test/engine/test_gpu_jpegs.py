@@ -13,7 +13,6 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, ConfigurationError, EngineError, Frame
 from alpamayo_ros.engine.base import LoadOptions
-from alpamayo_ros.engine.factory import create_engine
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.stage_clock import StageClock
@@ -116,11 +115,9 @@ def test_a_size_that_the_model_can_not_take_is_refused(features: FrameFeatures) 
     assert caught.value.serial == 3
 
 
-def test_it_takes_a_cuda_device_and_an_engine_that_has_it() -> None:
+def test_it_takes_a_cuda_device() -> None:
     assert jpegs_by_options(LoadOptions(), CPU) is None
     with pytest.raises(EngineError, match="'nvjpeg', but the device is cpu: expected a CUDA device"):
         jpegs_by_options(LoadOptions(jpeg_decoder="nvjpeg"), CPU)
     with pytest.raises(ConfigurationError, match="'turbo'; it has to be one of opencv, nvjpeg"):
         jpegs_by_options(LoadOptions(jpeg_decoder="turbo"), CPU)
-    with pytest.raises(EngineError, match=r"engine\.kind vllm has opencv alone"):
-        create_engine("vllm", "x", jpeg_decoder="nvjpeg")

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,11 +65,29 @@ def language_model_passes(engine: StepwiseEngine) -> Iterator[list[tuple[int, in
         passes.append(tuple(batch.token_ids.shape))
         return call(batch, *more)
 
-    def extend(call: Callable[..., object], batch: PromptBatch, cache: object, tokens: torch.Tensor) -> object:
+    def extend(
+        call: Callable[..., object], batch: PromptBatch, cache: object, tokens: torch.Tensor, logits: int = 1
+    ) -> object:
         passes.append(tuple(tokens.shape))
-        return call(batch, cache, tokens)
+        return call(batch, cache, tokens, logits)
 
-    with calls_through(engine, read=read, extend=extend):
+    def follow(
+        call: Callable[..., Any], batch: PromptBatch, cache: object, tokens: torch.Tensor, *more: object
+    ) -> object:
+        passes.append(tuple(tokens.shape))
+        following = call(batch, cache, tokens, *more)
+        go_on = following.go_on
+
+        def further() -> None:
+            passes.append(tuple(tokens.shape))
+            go_on()
+
+        following.go_on = further
+        return following
+
+    wraps = {"read": read, "extend": extend, "follow": follow}
+    backbone = engine._model.backbone
+    with calls_through(engine, **{name: wrap for name, wrap in wraps.items() if hasattr(backbone, name)}):
         yield passes
 
 
@@ -94,7 +113,13 @@ def changed_logits(engine: StepwiseEngine, change: Callable[[torch.Tensor], None
         change(logits)
         return logits
 
-    with calls_through(engine, read=change_after, extend=change_after):
+    def change_before_draw(draw: Callable[..., torch.Tensor], logits: torch.Tensor, *more: object) -> torch.Tensor:
+        change(logits[:, None])
+        return draw(logits, *more)
+
+    with calls_through(engine, read=change_after, extend=change_after), pytest.MonkeyPatch.context() as patch:
+        for step in getattr(engine._model.backbone, "_steps", ()):  # the native engine's, which draw by themselves
+            patch.setattr(step, "_draw", partial(change_before_draw, step._draw))
         yield
 
 
@@ -156,11 +181,9 @@ def test_the_same_seed_gives_the_same_and_another_another(engine: StepwiseEngine
 def test_one_prefill_serves_all_samples(engine: StepwiseEngine, reasoning: str) -> None:
     with language_model_passes(engine) as passes:
         engine.predict(drive(), replace(SHORT, num_samples=5, reasoning=reasoning))
-    prompts = [each for each in passes if each[1] > 2]
-    assert len(prompts) == 1
-    assert prompts[0][0] == 1
-    expected = {"shared": [(1, 1)] * 8, "independent": [(5, 1)] * 8, "off": []}  # six tokens and the two forced ones
-    assert passes[1:] == expected[reasoning]
+    assert passes[0][0] == 1
+    assert {rows for rows, _ in passes[1:]} == {"shared": {1}, "independent": {5}, "off": set()}[reasoning]
+    assert sum(tokens for _, tokens in passes[1:]) == (0 if reasoning == "off" else 8)  # six and the two forced ones
 
 
 def test_shared_reasoning_is_one_text_and_different_trajectories(engine: StepwiseEngine) -> None:
@@ -307,7 +330,7 @@ def test_a_batch_is_its_ticks_one_by_one_but_read_at_once(engine: StepwiseEngine
     ]
     with language_model_passes(engine) as passes:
         batch = engine.predict_batch(ticks, options)
-    assert [rows for rows, tokens in passes if tokens > 1] == [3]
+    assert [rows for rows, tokens in passes if tokens > 3] == [3]
     assert {rows for rows, tokens in passes if tokens == 1} == {"shared": {3}, "independent": {6}}.get(reasoning, set())
     for prediction, tick, its in zip(batch, ticks, options, strict=True):
         assert_same(prediction, engine.predict(tick, its))
@@ -386,7 +409,7 @@ def test_right_and_wrong_drafts_change_nothing(engine: StepwiseEngine) -> None:
             drafted = engine.predict(observation, replace(SHORT, draft_token_ids=draft))
         assert_same(drafted, plain)
         assert drafted.drafts_accepted == accepted
-        assert len(passes) == 1 + len(tokens) - accepted
+        assert sum(read for _, read in passes[1:]) == len(tokens) - accepted
 
 
 def test_drafts_do_not_bend_independent_reasoning(engine: StepwiseEngine) -> None:

@@ -15,6 +15,7 @@ from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import rig
 from alpamayo_ros.sim.vehicle import VehicleState
 from alpamayo_ros.sim.world import World
+from alpamayo_ros.tools import drive_video
 from alpamayo_ros.tools.drive_node import Answer, DriveNode
 from alpamayo_ros.tools.drive_video import DriveVideo, path_in_ego
 
@@ -31,6 +32,27 @@ def test_every_second_answer_gets_a_picture(tmp_path: Path, ros_domain: int) -> 
     while (read := reader.read())[0]:
         shapes.append(read[1].shape)
     assert shapes == [(578, 640, 3)] * 3
+
+
+def test_the_words_of_the_last_tick_are_waited_for(
+    tmp_path: Path, ros_domain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(DriveNode):
+        said = ""
+
+        def spin(self, seconds: float) -> None:
+            self.said = "Keep the speed."
+
+        def reasoning_at(self, t0_ns: int) -> str:
+            return self.said
+
+    written = list[str]()
+    monkeypatch.setattr(drive_video, "write_below", lambda picture, text: (written.append(text), picture)[1])
+    journey = Journey(WORLD)
+    with Slow([]) as node, DriveVideo(tmp_path / "drive.webm", WORLD, Renderer(WORLD, rig(32, 24)), node) as video:
+        for tick in range(2):
+            video(journey, Answer(tick, "odom", journey.plan()[:, :2]))
+    assert written[-1] == 'The model: "Keep the speed."'
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, ros_domain: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.tick_prompt import TickPrompts
 from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.model.backbone import batch_prompts
@@ -14,8 +15,11 @@ from alpamayo_ros.model.images import preprocess
 from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.sensors.decode import decode
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.training.course import LONGEST
 from alpamayo_ros.training.examples import examples_of
 from alpamayo_ros.training.initial import initial_network
+from alpamayo_ros.training.layout import LONGEST_REASONING, TokenTables
 from alpamayo_ros.training.losses import TrainedNetwork, draw_flow
 from alpamayo_ros.training.observations import FIRST_TICK, histories_of, observations_of
 from alpamayo_ros.training.store import Batch, ExampleStore
@@ -37,7 +41,7 @@ def model(mini: ModelConfig) -> AlpamayoModel:
 
 @pytest.fixture(scope="module")
 def store(drive: RecordedDrive, mini: ModelConfig, model: AlpamayoModel) -> ExampleStore:
-    store = ExampleStore(mini, model.vocabulary, (96, 160), longest=480, capacity=1, device=CPU)
+    store = ExampleStore(mini, model.vocabulary, (96, 160), longest=LONGEST, capacity=1, device=CPU)
     store.add([examples_of(drive, mini)])
     return store
 
@@ -87,6 +91,20 @@ def test_navigation_that_is_dropped_is_not_in_the_prompt(store: ExampleStore) ->
     ticks = torch.tensor([0, 0, 1])
     kept, dropped, without = store.batch(ticks, torch.tensor([True, False, True])).prompt_lengths.tolist()
     assert dropped == without < kept
+
+
+def test_the_longest_sequences_fit_and_longer_ones_are_refused(mini: ModelConfig, model: AlpamayoModel) -> None:
+    tables = TokenTables(mini, model.vocabulary, (96, 160), LONGEST)
+    for text in ("Turn left in 100m", "Turn right in 60m", "Continue straight", "Turn right"):
+        tables.prompt_row(text)
+    for sentence in SENTENCE_CLASSES:
+        tables.reasoning_row(sentence)
+    tables.check_lengths()
+    assert tables.padded_reasonings()[0].shape == (len(SENTENCE_CLASSES), LONGEST_REASONING)
+    short = TokenTables(mini, model.vocabulary, (96, 160), len(tables.prompts[1]) + LONGEST_REASONING - 1)
+    short.prompt_row("Turn left in 100m")
+    with pytest.raises(ConfigurationError, match="is the limit"):
+        short.check_lengths()
 
 
 def test_the_driven_path_comes_back_from_its_actions(

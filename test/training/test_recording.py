@@ -1,10 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
-from alpamayo_ros.training.recording import DriveRecorder, compressed
+from alpamayo_ros.training import recording
+from alpamayo_ros.training.recording import DriveRecorder, Learner, compressed
 
 
 def test_compressed_pictures_are_almost_the_same(recorded: RecordedDrive) -> None:
@@ -29,3 +32,22 @@ def test_a_recorded_drive_is_kept(mini: ModelConfig, tmp_path: Path) -> None:
     with DriveRecorder(mini, tmp_path, [5], seconds=2.0, workers=1, keep=False) as recorder:
         assert len(recorder.get(0)) == 5
     assert not file.exists()
+
+
+def test_no_more_is_recorded_than_is_wanted(mini: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "RECORDED_AHEAD", 1)
+    monkeypatch.setattr(recording, "READ_AHEAD", 1)
+    with DriveRecorder(mini, tmp_path, range(9), seconds=1.6, workers=1) as recorder:
+        recorder.end_at(2)
+        assert len(recorder.get(0)) == len(recorder.get(1)) == 1
+        assert recorder.ready == 2
+    assert {file.name for file in tmp_path.rglob("*.npz")} == {"drive-0.npz", "drive-1.npz"}
+
+
+def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tmp_path: Path) -> None:
+    learner = Learner(SHIPPED / "mini", every=2)
+    with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1, learner=learner) as recorder:
+        its, experts = recorder.get(0), recorder.get(1)
+    with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1) as recorder:
+        assert not np.array_equal(recorder.get(0).histories, its.histories)
+        assert np.array_equal(recorder.get(1).histories, experts.histories)

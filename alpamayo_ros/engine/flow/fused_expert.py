@@ -39,9 +39,9 @@ class LayerTiles:
 
 # Measured at full size on an H200: a program for nearly every multiprocessor.
 FULL_SIZE = LayerTiles(
-    qkv=Tiles(columns=32, inner=128, warps=4, stages=5),
-    out=Tiles(columns=32, inner=128, warps=4, stages=4, splits=4),
-    gate_up=Tiles(columns=64, inner=128, warps=4, stages=3),
+    qkv=Tiles(columns=32, inner=128, warps=4, stages=6),
+    out=Tiles(columns=32, inner=64, warps=4, stages=4, splits=4),
+    gate_up=Tiles(columns=64, inner=64, warps=4, stages=5),
     down=Tiles(columns=128, inner=64, warps=8, stages=5, splits=8),
 )
 

@@ -29,9 +29,10 @@ class MatvecTiles:
 
 
 # Measured at full size on an H200.
-ONE_ROW_FEW_COLUMNS = MatvecTiles(columns=2, inner=2048, warps=4)
-ONE_ROW = MatvecTiles(columns=8, inner=1024, warps=8)
-ONE_ROW_MANY_COLUMNS = MatvecTiles(columns=16, inner=256, warps=4)
+FEW_COLUMNS = MatvecTiles(columns=2, inner=2048, warps=4)
+SOME_COLUMNS = MatvecTiles(columns=2, inner=2048, warps=8)
+MANY_COLUMNS = MatvecTiles(columns=2, inner=4096, warps=8)
+VOCABULARY = MatvecTiles(columns=4, inner=4096, warps=4)
 ROWS = Tiles(columns=32, inner=128, warps=4, stages=5)
 ROWS_GATED = Tiles(columns=32, inner=128, warps=4, stages=4)
 
@@ -75,10 +76,12 @@ def gated_linear(x: Tensor, weight: Tensor, norm: Tensor | None = None, eps: flo
 
 
 def _tiles(columns: int) -> MatvecTiles:
-    """Few columns need small programs, so that there are enough of them."""
+    """By how many columns there are to fill the GPU with."""
     if columns <= 4096:
-        return ONE_ROW_FEW_COLUMNS
-    return ONE_ROW if columns <= 8192 else ONE_ROW_MANY_COLUMNS
+        return FEW_COLUMNS
+    if columns <= 8192:
+        return SOME_COLUMNS
+    return MANY_COLUMNS if columns < 65536 else VOCABULARY
 
 
 def matvec(

@@ -98,19 +98,23 @@ def attend_with_own(
 
 
 def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_table: Tensor) -> Tiles:
-    """As many splits as there are multiprocessors for, and no more than there may be keys."""
+    """As many splits as there are multiprocessors for, and no more than there may be keys. Measured on an H200."""
     kv_heads = keys.shape[2]
-    wide = keys.shape[3] * keys.element_size() > 256  # float32: more would not fit into the registers
     asked = tokens * heads // kv_heads
-    queries = max(16, min(64 if wide else 128, triton.next_power_of_2(asked)))
-    tile_keys = 32 if wide else 64
-    programs = sequences * triton.cdiv(asked, queries) * kv_heads
-    wanted = multiprocessors(keys.device) // programs
-    if queries == 16:  # such a program leaves room for others on its multiprocessor
-        wanted = max(wanted, 16)
-    parts = triton.cdiv(block_table.shape[1] * keys.shape[1], tile_keys)
-    splits = max(1, min(MOST_SPLITS, parts, wanted))
-    return Tiles(queries, tile_keys, splits, warps=8 if queries == 128 else 4, stages=3)
+    processors = multiprocessors(keys.device)
+    if keys.shape[3] * keys.element_size() > 256:  # float32: more would not fit into the registers
+        tiles = Tiles(max(16, min(64, triton.next_power_of_2(asked))), keys=32, splits=1, warps=4, stages=3)
+    elif asked <= 64:
+        tiles = Tiles(max(16, triton.next_power_of_2(asked)), keys=64, splits=1, warps=4, stages=3)
+    elif sequences * kv_heads * triton.cdiv(asked, 128) < processors // 4:  # few: smaller programs, two side by side
+        tiles, processors = Tiles(64, keys=64, splits=1, warps=4, stages=2), 2 * processors
+    else:
+        tiles = Tiles(128, keys=128, splits=1, warps=8, stages=2)
+    wanted = processors // (sequences * triton.cdiv(asked, tiles.queries) * kv_heads)
+    if tiles.queries == 16:  # such a program leaves room for others on its multiprocessor
+        wanted = max(wanted, 32 // sequences, 8)
+    parts = triton.cdiv(block_table.shape[1] * keys.shape[1], tiles.keys)
+    return replace(tiles, splits=max(1, min(MOST_SPLITS, parts, wanted)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import PLANNED_STEP, attend_to_itself, causal_attention, padded
-from alpamayo_ros.engine.native.decode_step import DecodeStep
+from alpamayo_ros.engine.native.decode_step import MOST_LOGITS, DecodeStep
 from alpamayo_ros.engine.native.drawing import drawing_for
 from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
@@ -23,6 +23,7 @@ from alpamayo_ros.model.images import ImagePatches
 
 CAPTURED_ROWS = (1, 6, 16)  # and the most that there can be
 CAPTURED_TOKENS = (1, 3)  # 3: a last token and the two that close a reasoning
+REST_TOKENS = 96  # of one row: a prompt's rest without its route, and a reasoning after it
 
 
 class NativeBackbone:
@@ -47,10 +48,9 @@ class NativeBackbone:
         self._max_blocks = math.ceil(max_tokens / BLOCK_SIZE)
         counts = sorted({min(count, max_rows) for count in (*CAPTURED_ROWS, max_rows)})
         draw = drawing_for(device)
+        shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + [(1, REST_TOKENS)]
         self._steps = [
-            DecodeStep(text, pool, self._attend, draw, forbidden, rows, tokens, self._max_blocks)
-            for tokens in CAPTURED_TOKENS
-            for rows in counts
+            DecodeStep(text, pool, self._attend, draw, forbidden, *shape, self._max_blocks) for shape in shapes
         ]
 
     def capture(self, memory: GraphMemory) -> None:
@@ -81,10 +81,11 @@ class NativeBackbone:
     def extend(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int = 1) -> Tensor:
         """Read further tokens [B, n] after what the cache holds; see Backbone in model/backbone.py."""
         count = token_ids.shape[1]
-        if count > CAPTURED_TOKENS[-1]:
-            result = self._read_more(batch, cache, token_ids, logits)
+        fitting = self._steps_for(token_ids, logits)
+        if fitting:
+            result = fitting[0].run(cache, token_ids, batch.rope_deltas)[:, count - logits : count]
         else:
-            result = self._step_for(token_ids).run(cache, token_ids, batch.rope_deltas)[:, count - logits : count]
+            result = self._read_more(batch, cache, token_ids, logits)
         cache.grow(count)
         return result
 
@@ -101,12 +102,14 @@ class NativeBackbone:
 
         The caller counts the cache's columns.
         """
-        step = self._step_for(token_ids)
+        step = self._steps_for(token_ids, 1)[0]
         return Following(step, step.start(cache, token_ids, batch.rope_deltas, keys, temperature, top_p))
 
-    def _step_for(self, token_ids: Tensor) -> DecodeStep:
+    def _steps_for(self, token_ids: Tensor, logits: int) -> list[DecodeStep]:
+        """Those that can read these tokens, the smallest first."""
         rows, count = token_ids.shape
-        return next(step for step in self._steps if step.tokens >= count and step.rows >= rows)
+        steps = [step for step in self._steps if step.tokens >= count and step.rows >= rows]
+        return [step for step in steps if logits == 0 or step.tokens <= MOST_LOGITS]
 
     def _plan_prompts(self) -> None:
         geometry, layer = self._text.geometry, self._pool.layers[0]
@@ -142,7 +145,8 @@ class NativeBackbone:
     def _read_more(self, batch: PromptBatch, cache: PagedCache, token_ids: Tensor, logits: int) -> Tensor:
         """[B, logits, V]."""
         rows, count = token_ids.shape
-        device = token_ids.device
+        device = batch.token_ids.device
+        token_ids = token_ids.to(device)
         table = cache.table(self._max_blocks).to(device)
         lengths = torch.tensor(cache.lengths(), device=device)
         index = torch.arange(count, device=device)
@@ -158,5 +162,7 @@ class NativeBackbone:
         rotary = self._text.rotary((cache.length + index + delta).flatten())
         hidden = self._text.embed(token_ids.flatten())
         hidden = self._text.run(hidden, rotary, self._pool.layers, slots.long(), attend)
+        if logits == 0:
+            return torch.empty(rows, 0, self._text.vocabulary_size, device=device)
         last = hidden.unflatten(0, (rows, count))[:, -logits:]
         return self._text.logits(last.flatten(0, 1)).unflatten(0, (rows, logits))

@@ -17,10 +17,13 @@ from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.engine.sampling import Key
 
 NO_KEY: Key = (0, 0, 0)
+MOST_LOGITS = 8  # tokens of a row: each takes as much memory as the vocabulary is large
 
 
 class DecodeStep:
     """Reads M tokens per row into the cache; with M = 1 it draws the next ones as well, and can go on with them.
+
+    With more than MOST_LOGITS tokens it says nothing of what comes next: such are read for their keys and values.
 
     Fewer rows than R may be asked for: the others read token 0 into block 0, which nobody reads. So does what stands
     behind the blocks that a row has.
@@ -72,7 +75,8 @@ class DecodeStep:
         """Read tokens [rows of the cache, M or less]; the cache is as long afterwards as before: the caller counts.
 
         Returns:
-            [rows of the cache, M, V] float32; behind the tokens that there are undefined. The next run overwrites it.
+            [rows of the cache, M, V] float32, undefined behind the tokens that there are, or [rows of the cache, 0, V]
+            where M is above MOST_LOGITS. The next run overwrites it.
         """
         self._fill(cache, token_ids, rope_deltas, [NO_KEY] * len(cache.rows))
         return self._replayed()[0][: len(cache.rows)]
@@ -125,6 +129,8 @@ class DecodeStep:
         text, layers = self._text, self._pool.layers
         rotary = text.rotary((position[:, None] + index).flatten())
         hidden = text.run(text.embed(self._token_ids.flatten()), rotary, layers, slots.long(), attend)
+        if self.tokens > MOST_LOGITS:
+            return torch.empty(self.rows, 0, text.vocabulary_size, device=hidden.device), self._token_ids
         logits = text.logits(hidden).unflatten(0, (self.rows, self.tokens))
         if self.tokens > 1:
             return logits, self._token_ids

@@ -27,6 +27,7 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.frame_features import FrameFeatures
+from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
@@ -68,7 +69,13 @@ class VllmEngine:
     prepares_alongside = True  # the vision tower shares nothing with vLLM
 
     def __init__(
-        self, config: ModelConfig, constants: Constants, info: EngineInfo, backbone: VllmBackbone, vision: HostVision
+        self,
+        config: ModelConfig,
+        constants: Constants,
+        info: EngineInfo,
+        backbone: VllmBackbone,
+        vision: HostVision,
+        jpegs: GpuJpegs | None,
     ) -> None:
         self.info = info
         self._config = config
@@ -79,7 +86,7 @@ class VllmEngine:
         self._device = torch.device(info.device)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * info.max_cameras
-        self._frames = FrameFeatures(vision, config.images, self._device, capacity, resize_for(self._device))
+        self._frames = FrameFeatures(vision, config.images, self._device, capacity, resize_for(self._device), jpegs)
         self._reasoner = VllmReasoner(backbone, self._prompts, self._vocabulary, info, StageClock(self._device))
         self._closed = False
 
@@ -121,6 +128,7 @@ class VllmEngine:
             backbone = VllmBackbone(engine, plan)
             with room_for("the vision tower"):
                 vision = load_vision(config, files, network, where, kind)
+            jpegs = jpegs_by_options(wanted, where)
         except BaseException:
             stop_vllm(engine)
             raise
@@ -138,7 +146,7 @@ class VllmEngine:
             checkpoint_hash=files.hash,
         )
         logger.info("%s: %s", name, backbone.describe())
-        return cls(config, constants, info, backbone, vision)
+        return cls(config, constants, info, backbone, vision, jpegs)
 
     def warm_up(self) -> None:
         """Capture the flow's graphs, run a tick of the largest prompt in every way, and keep the garbage collector off.

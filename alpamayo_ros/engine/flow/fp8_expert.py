@@ -19,8 +19,6 @@ from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, pr
 from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
 from alpamayo_ros.model.expert import Context, Expert, ExpertLayer
 
-MOST_FEW_ROWS = 64  # of one trajectory
-
 
 @dataclass(frozen=True, eq=False)
 class Fp8Layer:
@@ -73,14 +71,13 @@ class Fp8Expert:
     def __call__(self, embeddings: Tensor, context: Context) -> Tensor:
         """Hidden states after the final norm: [R G, N, hidden_size] in and out."""
         hidden = embeddings.flatten(0, 1) * 1  # a copy by a kernel, which the next can follow early
-        dtype, few = hidden.dtype, len(hidden) <= MOST_FEW_ROWS
         for index, layer in enumerate(self._layers):
-            normed = norm_and_quantize(hidden, None, layer.first_norm, self._eps)
-            parts = product(normed, layer.qkv, dtype, few)[None]
+            normed = norm_and_quantize(hidden, layer.first_norm, self._eps)
+            parts = product(normed, layer.qkv, hidden.dtype)[None]
             mixed = attend(index, layer.head_norms, layer.kv_heads, parts, context)
-            add_product(hidden, quantize(mixed), layer.out, few)
-            normed = norm_and_quantize(hidden, None, layer.second_norm, self._eps)
-            add_product(hidden, gated_product(normed, layer.gate_up, dtype, few), layer.down, few)
+            add_product(hidden, quantize(mixed), layer.out)
+            normed = norm_and_quantize(hidden, layer.second_norm, self._eps)
+            add_product(hidden, gated_product(normed, layer.gate_up, hidden.dtype), layer.down)
         return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
 
 

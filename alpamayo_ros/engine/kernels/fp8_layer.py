@@ -14,23 +14,29 @@ from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.kernels import fp8_skinny
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, quantize
 
+MOST_FEW_ROWS = 64  # those of one trajectory, and of captured steps
 
-def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, few: bool) -> Tensor:
+
+def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype) -> Tensor:
     """x W^T of x [rows, inner] and W [columns, inner]: [rows, columns], of few rows in `dtype`, else in bfloat16."""
-    if few:
+    if _are_few(x):
         return fp8_skinny.product(x, weight, dtype)
     return fp8_product.product(x, weight)
 
 
-def gated_product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, few: bool) -> Fp8Rows:
+def gated_product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype) -> Fp8Rows:
     """silu(x G^T) * (x U^T) of W [2 columns, inner], G above U, rounded: [rows, columns]."""
-    if few:
+    if _are_few(x):
         return quantize(fp8_skinny.gated_product(x, weight, dtype))
     return gate_and_quantize(fp8_product.product(x, weight))
 
 
-def add_product(hidden: Tensor, x: Fp8Rows, weight: Fp8Rows, few: bool) -> Tensor:
+def add_product(hidden: Tensor, x: Fp8Rows, weight: Fp8Rows) -> Tensor:
     """Add x W^T to the residual stream [rows, columns] in place; gives the residual stream."""
-    if few:
+    if _are_few(x):
         return fp8_skinny.add_product(hidden, x, weight)
     return add_scaled(hidden, fp8_product.raw_product(x, weight))
+
+
+def _are_few(x: Fp8Rows) -> bool:
+    return len(x.values) <= MOST_FEW_ROWS

@@ -11,9 +11,6 @@ from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, pr
 from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
 from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
 
-# Of those that captured steps read. More are launched one by one, where PyTorch's products take the host less time.
-MOST_FEW_ROWS = 32
-
 
 class Fp8Pieces:
     """See Pieces. Hidden states are bfloat16."""
@@ -27,15 +24,15 @@ class Fp8Pieces:
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
-        return product(norm_and_quantize(hidden, None, normed, eps), weight, hidden.dtype, _are_few(hidden))
+        return product(norm_and_quantize(hidden, normed, eps), weight, hidden.dtype)
 
     def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Fp8Rows:
         """See Pieces; rounded."""
-        return gated_product(norm_and_quantize(hidden, None, normed, eps), weight, hidden.dtype, _are_few(hidden))
+        return gated_product(norm_and_quantize(hidden, normed, eps), weight, hidden.dtype)
 
     def added_product(self, hidden: Tensor, x: Tensor | Fp8Rows, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
-        return add_product(hidden, quantize(x) if isinstance(x, Tensor) else x, weight, _are_few(hidden))
+        return add_product(hidden, quantize(x) if isinstance(x, Tensor) else x, weight)
 
     def norm_and_rotate(
         self,
@@ -48,7 +45,3 @@ class Fp8Pieces:
     ) -> Tensor:
         """See Pieces."""
         return self._kernels.norm_and_rotate(states, head_norms, eps, rotary, cache, slots)
-
-
-def _are_few(hidden: Tensor) -> bool:
-    return len(hidden) <= MOST_FEW_ROWS

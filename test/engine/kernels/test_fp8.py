@@ -48,7 +48,7 @@ def test_rows_are_rounded_with_the_largest_value_as_scale(
     )
     assert_rounded(quantize(x), x.float())
     weight = 1 + normal(size, seed=1, device=device, dtype=dtype)
-    assert_rounded(norm_and_quantize(x, None, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
+    assert_rounded(norm_and_quantize(x, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
 
 
 def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
@@ -64,14 +64,10 @@ def test_a_product_gets_its_scales_before_it_is_added(
     values = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
     product = Fp8Product(values, torch.linspace(0.5, 2, rows, device=device)[:, None], columns)
     scaled = values.float() * product.rows * columns.T
-    weight = 1 + normal(2 * size, seed=1, device=device, dtype=dtype)
     hidden = normal(rows, 2 * size, seed=3, device=device, dtype=dtype)
-    other, expected = hidden.clone(), hidden.float() + scaled
+    expected = hidden.float() + scaled
     assert add_scaled(hidden, product) is hidden
     torch.testing.assert_close(hidden.float(), expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
-    rounded = norm_and_quantize(other, product, weight, EPS)
-    torch.testing.assert_close(other, hidden)
-    assert_rounded(rounded, pointwise.norm(hidden.float(), weight.float(), EPS))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (4, 100), (3, 5000)])

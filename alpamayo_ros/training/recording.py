@@ -94,7 +94,7 @@ class DriveRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:

@@ -64,7 +64,7 @@ def test_what_is_counted_anew_leaves_out_the_tick_before() -> None:
     assert (observed.ticks, observed.dropped, observed.stages["publish"]) == (1, (2, 5), [2.0])
 
 
-def test_a_node_that_cannot_start_is_quoted_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_node_that_cannot_start_is_quoted_at_once(ros_domain: int, capfd: pytest.CaptureFixture[str]) -> None:
     parameters = ["-p", "engine.kind:=transformers", "-p", "engine.checkpoint:=/no/such/folder"]
     assert main(["--seconds", "1", "--start", "60", "--", *parameters]) == 1
     assert "/no/such/folder is no folder" in capfd.readouterr().err

@@ -9,27 +9,23 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
 from alpamayo_ros.core.types import (
     AlpamayoError,
-    BadImageError,
-    ConfigurationError,
     EngineError,
     EngineNotReadyError,
     Frame,
 )
 from alpamayo_ros.engine.base import EngineHealth, EngineInfo
 from alpamayo_ros.engine.process.child import EngineProcess, ProcessEndedError
+from alpamayo_ros.engine.process.request import SILENT, Request, exception_of
 from alpamayo_ros.engine.process.ring import FrameMemory, Ring
 from alpamayo_ros.engine.process.wire import (
     Answer,
-    Ask,
     Failure,
     Load,
     LogLine,
     NewMemory,
-    Predict,
     Prepare,
     WarmUp,
     WireError,
@@ -42,44 +38,6 @@ RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0)  # s before each attempt; after the 
 STABLE = 60.0  # s that it must have run for the attempts to be counted anew
 POLL = 0.1  # s
 STOPPED = 1.0  # s of silence from a process that is suspended
-SILENT = 5.0  # s of silence from any
-SILENT_LOADING = 120.0  # the same while loading: one import may hold the interpreter for long
-REQUESTS = {  # in words, and for how many s of silence
-    Load: ("loading", SILENT_LOADING),
-    WarmUp: ("warming up", SILENT_LOADING),
-    Prepare: ("preparing frames", SILENT),
-    Predict: ("predicting", SILENT),
-    Ask: ("answering a question", SILENT),
-}
-ERRORS: dict[str, type[AlpamayoError]] = {
-    each.__name__: each for each in (BadImageError, ConfigurationError, EngineError, EngineNotReadyError)
-}
-
-
-def _exception(failure: Failure) -> AlpamayoError:
-    kind = ERRORS.get(failure.error, EngineError)
-    return BadImageError(failure.text, failure.serial) if kind is BadImageError else kind(failure.text)
-
-
-@dataclass(eq=False)
-class _Request:
-    """What is asked of the process just now."""
-
-    kind: type
-    frames: frozenset[int] = frozenset()  # that it needs, by serial
-    limit: float = math.inf  # s that it may take
-    answer: Future[Answer] = field(default_factory=Future)
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def doing(self) -> str:
-        """In words."""
-        return REQUESTS[self.kind][0]
-
-    @property
-    def silence(self) -> float:
-        """S for which the process may give no sign of life."""
-        return REQUESTS[self.kind][1]
 
 
 class Supervisor:
@@ -105,7 +63,7 @@ class Supervisor:
         self._lock = threading.Condition()  # of all below
         self._process: EngineProcess | None = None  # None while there is none that is ready
         self._shared: Ring | None = None  # the memory that it knows
-        self._requests: dict[str, _Request] = {}  # those that it is at, by their class
+        self._requests: dict[str, Request] = {}  # those that it is at, by their class
         self._state = "loading"
         self._restarts = 0
         self._device_memory_bytes = 0
@@ -177,14 +135,14 @@ class Supervisor:
         with self._sending:
             self._memory.close()
 
-    def _send(self, message: object, frames: Sequence[Frame], limit: float) -> _Request:
+    def _send(self, message: object, frames: Sequence[Frame], limit: float) -> Request:
         with self._sending:
             with self._lock:
                 self._check_ready()
                 others = frozenset[int]().union(*(each.frames for each in self._requests.values()))
             slots = self._memory.place(frames, others)
             data = encode(message, slots)
-            request = _Request(type(message), frozenset(slots), limit)
+            request = Request(type(message), frozenset(slots), limit)
             process, must_share = self._begin(request)
             with contextlib.suppress(OSError):  # it has just died; the thread will say how
                 if must_share:
@@ -193,7 +151,7 @@ class Supervisor:
                 process.send(data)
             return request
 
-    def _begin(self, request: _Request) -> tuple[EngineProcess, bool]:
+    def _begin(self, request: Request) -> tuple[EngineProcess, bool]:
         """Note what is asked; returns who is asked, and whether he has yet to be given the memory."""
         with self._lock:
             process = self._check_ready()
@@ -263,7 +221,7 @@ class Supervisor:
 
     def _ask(self, process: EngineProcess, message: object) -> Answer:
         """Ask a process that isn't ready yet."""
-        request = _Request(type(message))
+        request = Request(type(message))
         with self._lock:
             self._requests[request.kind.__name__] = request
         with contextlib.suppress(OSError):
@@ -301,7 +259,7 @@ class Supervisor:
             if isinstance(message, Answer):
                 request.answer.set_result(message)
             else:
-                request.answer.set_exception(_exception(message))
+                request.answer.set_exception(exception_of(message))
 
     def _check(self, process: EngineProcess) -> None:
         name = f"the engine process {process.pid}"

@@ -34,6 +34,7 @@ from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.make_checkpoint import write_descriptions, write_json, write_shards
 from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_scores
 from alpamayo_ros.tools.mini_card import model_card
+from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
 from alpamayo_ros.training.recording import Learner
@@ -164,7 +165,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
     )
     if options.learner_every and options.begin_from is None:
         raise ConfigurationError("--learner-every needs a learner; give --begin-from")
-    learner = Learner(options.begin_from, options.learner_every) if options.learner_every else None
+    learner = Learner(options.begin_from, options.learner_every, learner_policy) if options.learner_every else None
     schedule = None
     if options.steps:
         schedule = Schedule(options.steps, options.drives_per_step or 0.0, options.steps_before)

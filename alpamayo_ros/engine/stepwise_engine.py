@@ -221,7 +221,7 @@ class StepwiseEngine:
                 for tick, tokens in zip(ticks, ahead, strict=True)
             ]
             batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
-            capacity = batch.length + longest + room
+            capacity = batch.length - len(drafts) + longest + room  # drafts are part of what is written
             cache = self._cache(capacity if copies == 1 else batch.length)
             logits = model.backbone.read(batch, cache, 1 + len(drafts))
             if copies > 1:

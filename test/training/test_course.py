@@ -115,6 +115,21 @@ def test_a_store_keeps_the_newest_drives(toy: ModelConfig, tmp_path: Path) -> No
         store.add([examples_of(record_drive(0, 2.0), toy)])
 
 
+def test_a_store_draws_only_what_it_has(toy: ModelConfig, tmp_path: Path) -> None:
+    """As when a training is resumed behind the drives that are kept, until all of them are there again."""
+    settings = replace(TOY, drives=5, kept_drives=3)
+    store = Course(toy, tmp_path, settings, replace(PIECE, schedule=Schedule(126, 0.5)), CPU)._store
+    store.skip(2)
+    first, second = (examples_of(record_drive(seed, TOY.drive_seconds), toy) for seed in range(2))
+    for drives in ([first], [first, second]):
+        store.add(drives[-1:])
+        assert len(store) == len(drives) * len(first)
+        there = torch.from_numpy(np.concatenate([drive.actions for drive in drives]))
+        drawn = store.draw(50, 0.0, 0.0, torch.Generator().manual_seed(0)).actions
+        assert all(any(torch.equal(one, each) for each in there) for one in drawn)
+        assert all(any(torch.equal(one, each) for one in drawn) for each in there)
+
+
 def test_the_rate_goes_on_where_the_training_that_made_the_weights_ended() -> None:
     settings = TrainingSettings(warm_up=100, peak_rate=1.0)
     whole, second = Schedule(steps=1000, drives_per_step=0.0), Schedule(steps=600, drives_per_step=0.0, before=400)

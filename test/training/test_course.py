@@ -11,10 +11,13 @@ import torch
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import record_drive
+from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 from alpamayo_ros.tools import train_mini
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
 from alpamayo_ros.training.examples import examples_of
+from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 
 CPU = torch.device("cpu")
@@ -52,8 +55,17 @@ def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(toy: M
 
     with pytest.raises(ConfigurationError, match="can't go on with"):
         Course(toy, out, replace(TOY, batch=3), replace(PIECE, resume=True), CPU)
+    learner = Learner(SHIPPED / "mini", every=2)
+    with pytest.raises(ConfigurationError, match="was trained with the learner None; it can't go on with"):
+        Course(toy, out, TOY, replace(PIECE, resume=True, learner=learner), CPU)
     with pytest.raises(ConfigurationError, match="nothing to resume"):
         Course(toy, tmp_path / "empty", TOY, replace(PIECE, resume=True), CPU)
+
+
+def test_nothing_is_trained_on_worlds_that_are_held_out() -> None:
+    TrainingSettings(first_seed=FIRST_HELD_OUT_SEED - 4000, drives=4000)
+    with pytest.raises(ConfigurationError, match="worlds from 1000000 on are held out"):
+        TrainingSettings(first_seed=FIRST_HELD_OUT_SEED - 3999, drives=4000)
 
 
 def test_drives_join_and_the_rate_falls_by_the_step_alone() -> None:

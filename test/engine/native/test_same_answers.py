@@ -161,3 +161,10 @@ def test_drafts_change_nothing_where_the_longest_sequence_ends(
     ours = short.predict(observation, drafted)
     assert ours.drafts_accepted == accepted
     assert_same(ours, theirs)
+
+
+def test_a_given_reasoning_that_is_too_long_is_named(short: NativeEngine) -> None:
+    options = replace(SHORT, reasoning="given", given_reasoning="Keep the lane.", max_reasoning_tokens=0)
+    short.predict(drive((1,)), options)
+    with pytest.raises(EngineError, match=r"given_reasoning has \d\d+ tokens; with a prompt of 185 tokens"):
+        short.predict(drive((1,)), replace(options, given_reasoning="Keep the lane. " * 20))

@@ -28,7 +28,7 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
 from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
-from alpamayo_ros.sim.world import SHORTEST, World
+from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.make_checkpoint import write_descriptions, write_json, write_shards
@@ -41,7 +41,7 @@ from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.trainer import Trainer
 
-HELD_OUT = 1_000_000  # the first seed of the drives for scoring; training has 0, 1, ...
+HELD_OUT = FIRST_HELD_OUT_SEED  # the first seed of the drives for scoring
 SCORED_SECONDS = 20.0  # of each of those drives
 SCORED_EVERY = 10  # ticks
 

@@ -56,3 +56,16 @@ def check_length(prompt_tokens: int, options: SamplingOptions, info: EngineInfo)
             f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {prompt_tokens} tokens "
             f"it has to be at most {info.max_tokens - prompt_tokens - CLOSING_TOKENS}"
         )
+
+
+def check_fixed_length(prompt_tokens: int, tokens: int, info: EngineInfo) -> None:
+    """Raise for a prompt and a given reasoning, with the tokens that close it, that are too long together.
+
+    Raises:
+        EngineError: names how many tokens the reasoning may have.
+    """
+    if prompt_tokens + tokens > info.max_tokens:
+        raise EngineError(
+            f"given_reasoning has {tokens - CLOSING_TOKENS} tokens; with a prompt of {prompt_tokens} tokens it has to "
+            f"have at most {info.max_tokens - prompt_tokens - CLOSING_TOKENS}"
+        )

@@ -24,7 +24,7 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.guidance import read_without_route
-from alpamayo_ros.engine.options import CLOSING_TOKENS, check_length, check_options
+from alpamayo_ros.engine.options import CLOSING_TOKENS, check_fixed_length, check_length, check_options
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
 from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
@@ -211,6 +211,9 @@ class StepwiseEngine:
         copies = rows_of(options)
         rows = [index for index in range(len(ticks)) for _ in range(copies)]
         fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
+        for tick, text in zip(ticks, fixed, strict=True):
+            if text is not None:
+                check_fixed_length(len(tick.prompt), len(text.token_ids), self.info)
         drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
         ahead = [drafts if text is None else text.token_ids for text in fixed]
         longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
@@ -221,7 +224,7 @@ class StepwiseEngine:
                 for tick, tokens in zip(ticks, ahead, strict=True)
             ]
             batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
-            capacity = batch.length + longest + room
+            capacity = batch.length - len(drafts) + longest + room  # drafts are part of what is written
             cache = self._cache(capacity if copies == 1 else batch.length)
             logits = model.backbone.read(batch, cache, 1 + len(drafts))
             if copies > 1:

@@ -312,7 +312,7 @@ class Drive:
                 self._skip(Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers}))
                 return
             stages = {
-                **({"wait": outcome.wait_ms} if outcome.wait_ms else {}),
+                "wait": outcome.wait_ms,
                 "assemble": outcome.assemble_ms,
                 **outcome.prediction.timings.stages_ms,
                 "publish": (time.monotonic() - outcome.done) * 1e3,

@@ -24,9 +24,9 @@ from alpamayo_ros.tools.command import guarded, run_command
 ROOT = Path(__file__).parents[2]
 DRIVES = ROOT.parent / "shared" / "data"
 CHECKPOINT = "mini"
-SEED = 1_000_003  # of the world: one that the model wasn't trained on
-LENGTH = 330.0  # m: most of a minute, with a red light, a right turn, a stop sign and a left turn
-RECORDED_SECONDS = 15.0
+SEED = 1_000_004  # of the world: one that the model wasn't trained on
+LENGTH = 480.0  # m: a minute, with a stop sign and two turns
+RECORDED_SECONDS = 35.0  # the stop sign and both turns
 STRIDE = 1.0  # s between ticks
 SAMPLES = 6
 HORIZON = "6.4"  # s, as reports name it

@@ -28,19 +28,20 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
 from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
-from alpamayo_ros.sim.world import SHORTEST, World
+from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.make_checkpoint import write_descriptions, write_json, write_shards
 from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_scores
 from alpamayo_ros.tools.mini_card import model_card
+from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
 from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.trainer import Trainer
 
-HELD_OUT = 1_000_000  # the first seed of the drives for scoring; training has 0, 1, ...
+HELD_OUT = FIRST_HELD_OUT_SEED  # the first seed of the drives for scoring
 SCORED_SECONDS = 20.0  # of each of those drives
 SCORED_EVERY = 10  # ticks
 
@@ -164,7 +165,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
     )
     if options.learner_every and options.begin_from is None:
         raise ConfigurationError("--learner-every needs a learner; give --begin-from")
-    learner = Learner(options.begin_from, options.learner_every) if options.learner_every else None
+    learner = Learner(options.begin_from, options.learner_every, learner_policy) if options.learner_every else None
     schedule = None
     if options.steps:
         schedule = Schedule(options.steps, options.drives_per_step or 0.0, options.steps_before)

@@ -118,7 +118,8 @@ class Course:
                     "give more minutes, or the number of steps"
                 )
             # before the drives that are being recorded are done, which nobody will see
-            self.trainer.save(self._out / STATE_FILE, {"settings": asdict(settings), "schedule": asdict(self.schedule)})
+            told = {"settings": asdict(settings), "schedule": asdict(self.schedule), "learner": self._learner}
+            self.trainer.save(self._out / STATE_FILE, told)
 
     def _train(self, recorder: DriveRecorder, most_steps: int | None) -> None:
         first = self._store.drives
@@ -166,7 +167,17 @@ class Course:
             raise ConfigurationError(
                 f"{path} was trained with {course['settings']}; it can't go on with {asdict(self._settings)}"
             )
+        if course.get("learner", self._learner) != self._learner:
+            raise ConfigurationError(
+                f"{path} was trained with the learner {course['learner']}; it can't go on with {self._learner}: its "
+                "drives would be others"
+            )
         return Schedule(**course["schedule"])
+
+    @property
+    def _learner(self) -> str | None:
+        """Who drives some of the drives, by name."""
+        return self._piece.learner.name if self._piece.learner is not None else None
 
     def _wanted(self) -> int:
         """The drives that have joined by the next step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from alpamayo_ros.sim import recorded_drive
 from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training.examples import DriveExamples, examples_of
-from alpamayo_ros.training.learner import learner_policy
 
 READ_AHEAD, READERS = 8, 3  # drives, and threads that read them
 RECORDED_AHEAD = 300  # drives on disk that nobody has asked for yet
@@ -35,6 +34,7 @@ class Learner:
 
     checkpoint: Path
     every: int  # one of so many drives, those whose seeds it divides
+    policy: Callable[[Path], Policy]  # makes paths of the checkpoint; called in each process that records
 
     @property
     def name(self) -> str:
@@ -150,7 +150,7 @@ def _prepare_worker(checkpoint: str, learner: Learner | None) -> None:
     torch.set_num_threads(1)
     _config = ModelConfig.load(checkpoint)
     if learner is not None:
-        _every, _policy = learner.every, learner_policy(learner.checkpoint)
+        _every, _policy = learner.every, learner.policy(learner.checkpoint)
 
 
 def _record(seed: int, seconds: float, path: Path) -> Path:

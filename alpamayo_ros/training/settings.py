@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class TrainingSettings:
         if not 1 <= self.first_drives <= self.drives:
             raise ConfigurationError(
                 f"training begins with {self.first_drives} of {self.drives} drives; it has to be at least 1 and no more"
+            )
+        if self.first_seed + self.drives > FIRST_HELD_OUT_SEED:
+            raise ConfigurationError(
+                f"training has {self.drives} drives of the seeds from {self.first_seed} on, and worlds from "
+                f"{FIRST_HELD_OUT_SEED} on are held out; it has to end before"
             )
         if self.kept_drives < self.first_drives:
             raise ConfigurationError(

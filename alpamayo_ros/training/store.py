@@ -63,16 +63,17 @@ class ExampleStore:
         self._histories = torch.empty(0)  # [capacity M, 16, 3], on the CPU, since their encoding waits for its input
         self._ticks = 0  # M, of a drive
         self.drives = 0  # that were taken in, also those that newer ones have taken the place of
+        self._skipped = 0  # of them; those never were here
         self._texts = (0, 0)  # prompts and reasonings on the device
         self._prompts = self._prompt_lengths = self._reasonings = self._reasoning_lengths = torch.empty(0)
 
     def __len__(self) -> int:
-        return min(self.drives, self._capacity) * self._ticks
+        return min(self.drives - self._skipped, self._capacity) * self._ticks
 
     def skip(self, drives: int) -> None:
         """Count drives as taken in that newer ones have taken the place of; for a store that has none yet."""
         assert self.drives == 0
-        self.drives = drives
+        self.drives = self._skipped = drives
 
     def add(self, drives: list[DriveExamples]) -> None:
         """Take drives in; where there is no more room, each takes the place of the oldest.
@@ -128,6 +129,8 @@ class ExampleStore:
         of the CPU, so that a seed gives the same batches on every device.
         """
         ticks = torch.randint(len(self), (count,), generator=generator)
+        if len(self) < self._capacity * self._ticks:  # drives begin where the skipped ones end
+            ticks = (self._skipped * self._ticks + ticks) % (self._capacity * self._ticks)
         keep = torch.rand(count, generator=generator) >= drop_navigation
         return self.batch(ticks, keep, OtherWay.draw(count, other_histories, generator))
 

@@ -11,10 +11,13 @@ import torch
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import record_drive
+from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 from alpamayo_ros.tools import train_mini
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
 from alpamayo_ros.training.examples import examples_of
+from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 
 CPU = torch.device("cpu")
@@ -52,8 +55,17 @@ def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(toy: M
 
     with pytest.raises(ConfigurationError, match="can't go on with"):
         Course(toy, out, replace(TOY, batch=3), replace(PIECE, resume=True), CPU)
+    learner = Learner(SHIPPED / "mini", every=2)
+    with pytest.raises(ConfigurationError, match="was trained with the learner None; it can't go on with"):
+        Course(toy, out, TOY, replace(PIECE, resume=True, learner=learner), CPU)
     with pytest.raises(ConfigurationError, match="nothing to resume"):
         Course(toy, tmp_path / "empty", TOY, replace(PIECE, resume=True), CPU)
+
+
+def test_nothing_is_trained_on_worlds_that_are_held_out() -> None:
+    TrainingSettings(first_seed=FIRST_HELD_OUT_SEED - 4000, drives=4000)
+    with pytest.raises(ConfigurationError, match="worlds from 1000000 on are held out"):
+        TrainingSettings(first_seed=FIRST_HELD_OUT_SEED - 3999, drives=4000)
 
 
 def test_drives_join_and_the_rate_falls_by_the_step_alone() -> None:
@@ -113,6 +125,21 @@ def test_a_store_keeps_the_newest_drives(toy: ModelConfig, tmp_path: Path) -> No
     assert torch.equal(everything.images.unflatten(0, (6, 4, 4))[2, :, -1].permute(0, 2, 3, 1), newest)
     with pytest.raises(ConfigurationError, match="a drive of 20 frames; the first one has 18"):
         store.add([examples_of(record_drive(0, 2.0), toy)])
+
+
+def test_a_store_draws_only_what_it_has(toy: ModelConfig, tmp_path: Path) -> None:
+    """As when a training is resumed behind the drives that are kept, until all of them are there again."""
+    settings = replace(TOY, drives=5, kept_drives=3)
+    store = Course(toy, tmp_path, settings, replace(PIECE, schedule=Schedule(126, 0.5)), CPU)._store
+    store.skip(2)
+    first, second = (examples_of(record_drive(seed, TOY.drive_seconds), toy) for seed in range(2))
+    for drives in ([first], [first, second]):
+        store.add(drives[-1:])
+        assert len(store) == len(drives) * len(first)
+        there = torch.from_numpy(np.concatenate([drive.actions for drive in drives]))
+        drawn = store.draw(50, 0.0, 0.0, torch.Generator().manual_seed(0)).actions
+        assert all(any(torch.equal(one, each) for each in there) for one in drawn)
+        assert all(any(torch.equal(one, each) for one in drawn) for each in there)
 
 
 def test_the_rate_goes_on_where_the_training_that_made_the_weights_ended() -> None:

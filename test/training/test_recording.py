@@ -6,6 +6,7 @@ import pytest
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
+from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.training import recording
 from alpamayo_ros.training.recording import DriveRecorder, Learner, compressed
 
@@ -45,7 +46,7 @@ def test_no_more_is_recorded_than_is_wanted(mini: ModelConfig, tmp_path: Path, m
 
 
 def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tmp_path: Path) -> None:
-    learner = Learner(SHIPPED / "mini", every=2)
+    learner = Learner(SHIPPED / "mini", every=2, policy=learner_policy)
     with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1, learner=learner) as recorder:
         its, experts = recorder.get(0), recorder.get(1)
     with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1) as recorder:

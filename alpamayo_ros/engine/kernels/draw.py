@@ -200,7 +200,8 @@ def _best(sums, places, row, parts, size, PARTS: tl.constexpr):
     total = tl.sum(tl.load(at + parts, mask=there, other=0.0) * tl.exp(heights - highest), 0)
     bests = tl.load(at + 2 * parts, mask=there, other=-float("inf"))
     where = tl.load(places + row * parts + part, mask=there, other=size)
-    return highest, total, tl.min(tl.where(bests == tl.max(bests, 0), where, size), 0)
+    place = tl.min(tl.where(bests == tl.max(bests, 0), where, size), 0)
+    return highest, total, tl.where(place < size, place, 0)  # logits that are no numbers have no best; 0 can be read
 
 
 @triton.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -62,7 +63,9 @@ class DecodeStep:
         self._numbers = torch.zeros(4, rows, dtype=torch.int64, device=device)  # position, tokens before, words of key
         self._settings = torch.zeros(2, device=device)  # temperature and top_p
         self._next = torch.tensor([[1], [1], [0], [1]], device=device)  # what a token later the numbers are higher by
-        self._table = torch.zeros(rows, max_blocks, dtype=torch.int32, device=device)
+        # wider than any row, so that what stands behind the longest one is looked up as block 0
+        width = max_blocks + math.ceil(tokens / BLOCK_SIZE)
+        self._table = torch.zeros(rows, width, dtype=torch.int32, device=device)
         self._shared = torch.zeros(1, dtype=torch.int32, device=device) if rows > 1 else None  # tokens
         self._filled_from: PagedCache | None = None
         self._replayed = Replayed(self._step)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.native.model import NativeModel
+from alpamayo_ros.engine.native.own_thread import OwnThread
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.native.writing import write_ahead
 from alpamayo_ros.engine.reasoning import Reasoner
@@ -42,7 +42,8 @@ class NativeEngine(StepwiseEngine):
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
-        self._thread = ThreadPoolExecutor(1, "native", _use, (model.device,))
+        device = model.device
+        self._thread = OwnThread("native", lambda: _use(device))
 
     @classmethod
     def load(cls, checkpoint: str, **options: Any) -> NativeEngine:
@@ -94,7 +95,7 @@ class NativeEngine(StepwiseEngine):
 
     def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """In the engine's own thread, whoever asks: PyTorch keeps cuDNN's plans, which warm-up makes, by thread."""
-        return self._thread.submit(super()._guarded, work, *arguments).result()
+        return self._thread.run(super()._guarded, work, *arguments)
 
     def _write(
         self,
@@ -112,7 +113,7 @@ class NativeEngine(StepwiseEngine):
         """Free the weights, the cache and all that was kept."""
         if not self._closed:
             gc.unfreeze()
-            self._thread.shutdown()
+            self._thread.close()
             del self._native
         super().close()
 

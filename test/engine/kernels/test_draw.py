@@ -70,3 +70,14 @@ def test_what_is_forbidden_is_never_drawn() -> None:
     for token in range(10):
         key = (2, 0, token)
         assert drawn(logits, 0.7, 0.9, [key], range(100, 200)) == draw_each(masked.clone(), 0.7, 0.9, [key])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+@pytest.mark.parametrize("size", [300, 2500])
+def test_what_is_drawn_from_logits_that_are_no_numbers_is_a_token(temperature: float, size: int) -> None:
+    """Its embedding is read next: a number behind the vocabulary would end the device's context for good."""
+    logits = torch.full((2, size), torch.nan)
+    logits[1] = 0.0
+    token, other = drawn(logits, temperature, 0.98, [(0, 0, 0), (0, 1, 0)])
+    assert 0 <= token < size
+    assert [other] == draw_each(logits[1:].clone(), temperature, 0.98, [(0, 1, 0)])

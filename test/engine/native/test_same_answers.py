@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ from same_answers import ROUNDING, assert_same
 from tiny_checkpoint import drive, picture
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
+from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.engine import NativeEngine
+from alpamayo_ros.engine.native.model import NativeModel
+from alpamayo_ros.engine.native.sizes import Sizes
+from alpamayo_ros.engine.options import CLOSING_TOKENS
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
@@ -131,3 +137,34 @@ def test_a_cache_that_is_too_small_is_named(native: NativeEngine) -> None:
     finally:
         pool.blocks = blocks
     assert_same(native.predict(drive(), SHORT), native.predict(drive(), SHORT), 0)
+
+
+@pytest.fixture(scope="module")
+def short(checkpoint: Path) -> NativeEngine:
+    """One whose longest sequence is a prompt of one camera and five tokens of reasoning."""
+    model = load_model(str(checkpoint), LoadOptions(device="cpu"))
+    sizes = replace(Sizes.of(model.config, model.dtype, 1, 4, 0), sequence_tokens=192)
+    return NativeEngine(NativeModel.take(model, sizes), "short", 4, 1)
+
+
+@pytest.mark.parametrize(("drafts", "accepted"), [([0, 1, 2, 3, 4], 5), ([0, 1, 0, 3, 4, 5, 6], 2)])
+def test_drafts_change_nothing_where_the_longest_sequence_ends(
+    short: NativeEngine, reference: TransformersEngine, drafts: list[int], accepted: int
+) -> None:
+    """With drafts of all of its length, and where the tokens that close it are fewer than a captured step has."""
+    options, observation = replace(SHORT, max_reasoning_tokens=5), drive((1,))
+    prompt = short._tick(observation, options, StageClock(torch.device("cpu"))).prompt
+    assert len(prompt) + options.max_reasoning_tokens + CLOSING_TOKENS == short.info.max_tokens
+    theirs = reference.predict(observation, options)
+    text = theirs.reasoning_token_ids[0]
+    drafted = replace(options, draft_token_ids=tuple(text[place] for place in drafts))
+    ours = short.predict(observation, drafted)
+    assert ours.drafts_accepted == accepted
+    assert_same(ours, theirs)
+
+
+def test_a_given_reasoning_that_is_too_long_is_named(short: NativeEngine) -> None:
+    options = replace(SHORT, reasoning="given", given_reasoning="Keep the lane.", max_reasoning_tokens=0)
+    short.predict(drive((1,)), options)
+    with pytest.raises(EngineError, match=r"given_reasoning has \d\d+ tokens; with a prompt of 185 tokens"):
+        short.predict(drive((1,)), replace(options, given_reasoning="Keep the lane. " * 20))

@@ -49,7 +49,8 @@ class GpuJpegs:
 
             gpu_jpegs = cls(lambda files: list(decode_jpeg(files, mode=ImageReadMode.RGB, device=device)))
             gpu_jpegs._decode_files([_bytes_of(_plain_jpeg())] * 4)  # which takes its memory
-        except (ImportError, RuntimeError) as error:
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:
+            # an AttributeError: torchvision only warns when the library of its decoders can't be loaded
             raise EngineError(
                 f"engine.jpeg_decoder is 'nvjpeg', but torchvision can't decode on {device} ({error}); install the "
                 f"CUDA build of torchvision for torch {torch.__version__}, or set engine.jpeg_decoder to opencv"

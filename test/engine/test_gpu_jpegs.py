@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import cv2
 import numpy as np
@@ -121,3 +123,19 @@ def test_it_takes_a_cuda_device() -> None:
         jpegs_by_options(LoadOptions(jpeg_decoder="nvjpeg"), CPU)
     with pytest.raises(ConfigurationError, match="'turbo'; it has to be one of opencv, nvjpeg"):
         jpegs_by_options(LoadOptions(jpeg_decoder="turbo"), CPU)
+
+
+def test_a_torchvision_without_its_decoders_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Built for another torch, its library can't be loaded; at import that is a warning."""
+
+    def decode_jpeg(files: list[Tensor], mode: int, device: torch.device) -> list[Tensor]:
+        return list(torch.ops.alpamayo_no_such_library.decode_jpegs_cuda(files, mode, device))
+
+    stand_in = ModuleType("torchvision.io")
+    vars(stand_in).update(ImageReadMode=SimpleNamespace(RGB=3), decode_jpeg=decode_jpeg)
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.io", stand_in)
+    with pytest.raises(EngineError, match=r"can't decode on cuda .*decode_jpegs_cuda.*; install the CUDA build"):
+        GpuJpegs.on(torch.device("cuda"))

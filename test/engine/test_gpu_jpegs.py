@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
@@ -98,6 +99,25 @@ def test_what_the_device_can_not_read_the_host_decodes_and_the_others_stay(
     frames = [jpeg(1), jpeg(2, width=UNREADABLE), jpeg(3)]
     assert brightness(features, frames) == pytest.approx([1, 0, 1], abs=0.05)
     assert decoder.calls == [3, 1, 1, 1]
+
+
+def test_a_camera_that_the_device_can_not_read_is_named_once(
+    features: FrameFeatures, caplog: pytest.LogCaptureFixture
+) -> None:
+    for serial in (1, 2, 3):
+        features.prepare([jpeg(serial, width=UNREADABLE)])
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "nvJPEG can't read a frame of camera 1" in warnings[0]
+
+
+def test_too_little_memory_is_no_fault_of_a_file(caplog: pytest.LogCaptureFixture) -> None:
+    def decode_files(files: list[Tensor]) -> list[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        GpuJpegs(decode_files).decode([jpeg(1), jpeg(2)])
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("kept", [0, 1, 300])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,24 +19,15 @@ os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "LARGE_DATA"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models gain nothing from more, and wait for it on a busy machine
 os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
 
-FIRST_DOMAIN, DOMAINS_PER_WORKER, WORKERS = 20, 25, 8  # below 232, above which ports run out
-_used = 0
-
-
-def worker_number() -> int:
-    """The number of this xdist worker; without xdist one that another run on this machine seldom has."""
-    worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", ""))
-    return int(worker or os.getpid()) % WORKERS
+from domains import free_domain
 
 
 @pytest.fixture
-def ros_domain(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A ROS domain that no other running test has; in the environment too, for processes that the test starts."""
-    global _used
-    domain = FIRST_DOMAIN + worker_number() * DOMAINS_PER_WORKER + _used % DOMAINS_PER_WORKER
-    _used += 1
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
-    return domain
+def ros_domain(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A ROS domain that no other test has that runs on this machine; in the environment too, for processes."""
+    with free_domain() as domain:
+        monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
+        yield domain
 
 
 def pytest_sessionfinish() -> None:

@@ -7,9 +7,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
@@ -24,37 +24,9 @@ from alpamayo_ros.core.types import (
     SkipReason,
 )
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.job import Job, Outcome, Question
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What became of one observation: a prediction, or the reason why there is none."""
-
-    observation: Observation
-    prediction: Prediction | None
-    skip: Skip | None
-    wait_ms: float = 0.0  # from the arrival of the message that completed it until the engine was free; 0 if it was
-    assemble_ms: float = 0.0  # from then to the engine's start
-    engine_ms: float = 0.0  # inside the engine
-    done: float = 0.0  # monotonic s, when the engine had answered
-    bad_image: BadImageError | None = None  # a frame could not be decoded
-
-
-@dataclass(frozen=True, eq=False)
-class _Job:
-    observation: Observation
-    options: SamplingOptions
-    arrived: float  # monotonic s, when the message that completed the observation came
-
-
-@dataclass(frozen=True, eq=False)
-class _Question:
-    observation: Observation
-    text: str
-    options: SamplingOptions
-    answer: Future[str]
 
 
 class Worker:
@@ -92,15 +64,15 @@ class Worker:
         lock = threading.Lock()
         self._wake = threading.Condition(lock)  # the engine's thread
         self._wake_preparing = threading.Condition(lock)  # the other one, if there is one: not at every tick
-        self._job: _Job | None = None
-        self._questions: deque[_Question] = deque()
+        self._job: Job | None = None
+        self._questions: deque[Question] = deque()
         self._alongside = engine.prepares_alongside
         self._frames: dict[int, Frame] = {}  # to prepare, by serial, oldest first
         self._epoch = 0
         self._drafts: tuple[int, ...] = ()
         self._busy_since: float | None = None
         self._free_since = time.monotonic()  # monotonic s; of the engine's thread alone
-        self._present: _Job | _Question | None = None
+        self._present: Job | Question | None = None
         self._lost_to_questions = 0
         self._stopping = False
         # daemons, so that an engine that hangs can't keep the process from ending; stop() joins them
@@ -120,15 +92,15 @@ class Worker:
         """
         with self._wake:
             since = time.monotonic() if arrived is None else arrived
-            replaced, self._job = self._job, _Job(observation, options, since)
-            by_question = replaced is not None and isinstance(self._present, _Question)
+            replaced, self._job = self._job, Job(observation, options, since)
+            by_question = replaced is not None and isinstance(self._present, Question)
             self._lost_to_questions += by_question
             self._wake.notify()
         if replaced is not None:
             numbers: dict[str, object] = {"replaced_by_t0_ns": observation.t0_ns}
             if by_question:
                 numbers["busy_with"] = "a question"
-            self._deliver(_skipped(replaced, SkipReason.ENGINE_BUSY, numbers))
+            self._deliver(replaced.skipped(SkipReason.ENGINE_BUSY, numbers))
 
     def prepare(self, frames: Iterable[Frame]) -> None:
         """Give these frames to the engine early, beside its work or when it has none; those that wait already stay."""
@@ -140,7 +112,7 @@ class Worker:
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
         """Ask about a scene, between two ticks."""
-        asked = _Question(observation, question, options, Future())
+        asked = Question(observation, question, options, Future())
         with self._wake:
             self._questions.append(asked)
             self._wake.notify()
@@ -154,7 +126,7 @@ class Worker:
             self._frames.clear()
             forgotten, self._job = self._job, None
         if forgotten is not None:
-            self._deliver(_skipped(forgotten, SkipReason.TIME_JUMP, {"epoch": epoch}))
+            self._deliver(forgotten.skipped(SkipReason.TIME_JUMP, {"epoch": epoch}))
 
     @property
     def busy_for(self) -> float:
@@ -171,17 +143,15 @@ class Worker:
         """While the engine is at a tick whose time is over: the skip that it will end with, whenever it ends."""
         with self._wake:
             job, since, epoch = self._present, self._busy_since, self._epoch
-        if not isinstance(job, _Job) or since is None or job.observation.epoch != epoch:
+        if not isinstance(job, Job) or since is None or job.observation.epoch != epoch:
             return None  # after a jump of time ages mean nothing, and the result is dropped anyway
-        t0_ns, busy = job.observation.t0_ns, round(time.monotonic() - since, 3)
+        busy, age = round(time.monotonic() - since, 3), round(job.age(self._now_ns()), 3)
         if self.deadline and busy > self.deadline:
-            return _skip(
-                SkipReason.DEADLINE_MISSED, t0_ns, {"busy_s": busy, "deadline": self.deadline, "state": "still running"}
-            )
-        age = round((self._now_ns() - t0_ns) * 1e-9, 3)
+            numbers: dict[str, object] = {"busy_s": busy, "deadline": self.deadline, "state": "still running"}
+            return job.skip(SkipReason.DEADLINE_MISSED, numbers)
         if age > self.max_result_age:
             numbers = {"busy_s": busy, "age_s": age, "max_result_age": self.max_result_age, "state": "still running"}
-            return _skip(SkipReason.RESULT_TOO_OLD, t0_ns, numbers)
+            return job.skip(SkipReason.RESULT_TOO_OLD, numbers)
         return None
 
     def stop(self, timeout: float = 3.0) -> bool:
@@ -222,7 +192,7 @@ class Worker:
                 if job is not None:
                     self._deliver(self._predict(job))
                 elif question is not None:
-                    self._answer(question)
+                    question.put_to(self._engine)
                 elif frame is not None:
                     self._prepare([frame])
             except BaseException:  # deliver: a fault there must not end the thread
@@ -251,26 +221,25 @@ class Worker:
         except BaseException:  # nobody waits for it, and it must not end the thread; predict will fail by itself
             logger.exception("frames couldn't be prepared; the worker goes on")
 
-    def _predict(self, job: _Job) -> Outcome:
+    def _predict(self, job: Job) -> Outcome:
         with self._wake:
             drafts = self._drafts
             self._forget_frames(job.observation)
-        age = (self._now_ns() - job.observation.t0_ns) * 1e-9
+        age = job.age(self._now_ns())
         if age > self._max_input_age:
             numbers = {"age_when_started_s": round(age, 3), "max_input_age": self._max_input_age}
-            return _skipped(job, SkipReason.CAMERA_STALE, numbers)
+            return job.skipped(SkipReason.CAMERA_STALE, numbers)
         started = time.monotonic()
         try:
             prediction = self._engine.predict(job.observation, replace(job.options, draft_token_ids=drafts))
         except BadImageError as error:
-            skipped = _skipped(job, SkipReason.BAD_IMAGE, {"error": str(error)})
-            return replace(skipped, bad_image=error)
+            return job.skipped(SkipReason.BAD_IMAGE, {"error": str(error)}, error)
         except EngineNotReadyError as error:
-            return _skipped(job, SkipReason.ENGINE_NOT_READY, {"error": str(error)})
+            return job.skipped(SkipReason.ENGINE_NOT_READY, {"error": str(error)})
         except BaseException as error:  # SystemExit too: nobody would notice that this thread has ended
             unforeseen = not isinstance(error, EngineError)
             logger.error("the engine failed at t0 %d ns: %s", job.observation.t0_ns, error, exc_info=unforeseen)
-            return _skipped(job, SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
+            return job.skipped(SkipReason.ENGINE_ERROR, {"error": f"{type(error).__name__}: {error}"})
         done = time.monotonic()
         engine_s = done - started
         ready = max(job.arrived, self._free_since)
@@ -283,7 +252,7 @@ class Worker:
             engine_ms=engine_s * 1e3,
             done=done,
         )
-        skip = self._refusal(job.observation, prediction, engine_s)
+        skip = self._refusal(job, prediction, engine_s)
         return outcome if skip is None else replace(outcome, prediction=None, skip=skip)
 
     def _forget_frames(self, observation: Observation) -> None:
@@ -294,40 +263,20 @@ class Worker:
         oldest_ns = min((frame.stamp_ns for frame in needed), default=0)
         self._frames = {key: frame for key, frame in self._frames.items() if frame.stamp_ns >= oldest_ns}
 
-    def _refusal(self, observation: Observation, prediction: Prediction, engine_s: float) -> Skip | None:
+    def _refusal(self, job: Job, prediction: Prediction, engine_s: float) -> Skip | None:
         """Why this result may not be published."""
-        t0_ns = observation.t0_ns
-        bad = check_prediction(observation=observation, prediction=prediction)
+        epoch, bad = job.observation.epoch, check_prediction(observation=job.observation, prediction=prediction)
         with self._wake:
-            if observation.epoch != self._epoch:
-                numbers = {"epoch": observation.epoch, "now_epoch": self._epoch}
-                return _skip(SkipReason.TIME_JUMP, t0_ns, numbers)
+            if epoch != self._epoch:
+                return job.skip(SkipReason.TIME_JUMP, {"epoch": epoch, "now_epoch": self._epoch})
             if bad is None:
                 self._drafts = prediction.reasoning_token_ids[0]
         if self.deadline and engine_s > self.deadline:
-            late = {"took_s": round(engine_s, 3), "deadline": self.deadline}
-            return _skip(SkipReason.DEADLINE_MISSED, t0_ns, late)
+            return job.skip(SkipReason.DEADLINE_MISSED, {"took_s": round(engine_s, 3), "deadline": self.deadline})
         if bad is not None:
             return bad
-        age = (self._now_ns() - t0_ns) * 1e-9
+        age = job.age(self._now_ns())
         if age > self.max_result_age:
-            return _skip(
-                SkipReason.RESULT_TOO_OLD, t0_ns, {"age_s": round(age, 3), "max_result_age": self.max_result_age}
-            )
+            numbers = {"age_s": round(age, 3), "max_result_age": self.max_result_age}
+            return job.skip(SkipReason.RESULT_TOO_OLD, numbers)
         return None
-
-    def _answer(self, question: _Question) -> None:
-        if not question.answer.set_running_or_notify_cancel():
-            return
-        try:
-            question.answer.set_result(self._engine.ask(question.observation, question.text, question.options))
-        except BaseException as error:
-            question.answer.set_exception(error)
-
-
-def _skip(reason: SkipReason, t0_ns: int, numbers: Mapping[str, object]) -> Skip:
-    return Skip(reason, t0_ns, {reason.value: numbers})
-
-
-def _skipped(job: _Job, reason: SkipReason, numbers: Mapping[str, object]) -> Outcome:
-    return Outcome(job.observation, None, _skip(reason, job.observation.t0_ns, numbers))

@@ -20,7 +20,8 @@ from alpamayo_ros.core.observe import CameraState, build_observation_builder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.worker import Outcome, Worker
+from alpamayo_ros.engine.job import Outcome
+from alpamayo_ros.engine.worker import Worker
 from alpamayo_ros.ros.report import Tally, TickReport
 
 logger = logging.getLogger(__name__)
@@ -311,7 +312,7 @@ class Drive:
                 self._skip(Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers}))
                 return
             stages = {
-                **({"wait": outcome.wait_ms} if outcome.wait_ms else {}),
+                "wait": outcome.wait_ms,
                 "assemble": outcome.assemble_ms,
                 **outcome.prediction.timings.stages_ms,
                 "publish": (time.monotonic() - outcome.done) * 1e3,

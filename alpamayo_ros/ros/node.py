@@ -29,8 +29,8 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine, SupervisedEngine
 from alpamayo_ros.engine.factory import engine_by_settings
+from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.recorder import TickRecorder
-from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.msg import InferenceStatus
 from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware

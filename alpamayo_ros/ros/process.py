@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -87,6 +88,7 @@ def _serve(node: AlpamayoNode, stop: threading.Event) -> None:
     node.destroy_node()
     rclpy.try_shutdown()
     cut_off.cancel()
+    gc.freeze()  # the last collection would take a second for torch and the model, which end with the process anyway
 
 
 def _log_other_packages() -> None:

@@ -33,7 +33,11 @@ def path_bytes(points: TrajectoryPoints, t0_ns: int, frame_id: str) -> bytes:
 
 
 def trajectory_bytes(points: TrajectoryPoints, t0_ns: int, frame_id: str, valid_ns: int) -> bytes:
-    """`convert.trajectory_message`, serialized."""
+    """`convert.trajectory_message`, serialized.
+
+    Raises:
+        ValueError: a number is too large for the message.
+    """
     return _trajectory_template(frame_id).filled(_trajectory_words(points, t0_ns, valid_ns))
 
 
@@ -89,14 +93,21 @@ def _path_words(points: TrajectoryPoints, t0_ns: int) -> Words:
 
 
 def _trajectory_words(points: TrajectoryPoints, t0_ns: int, valid_ns: int) -> Words:
-    motion = np.stack([points.speed, points.acceleration, points.curvature], axis=1)
-    each = np.concatenate([_words(_poses(points)), _words(motion.astype(np.float32))], axis=1)
+    motion = _float32(np.stack([points.speed, points.acceleration, points.curvature], axis=1))
+    each = np.concatenate([_words(_poses(points)), _words(motion)], axis=1)
     stamps = _stamps(np.array([t0_ns, t0_ns + valid_ns]))
-    return np.concatenate([stamps.reshape(-1), each.reshape(-1), _words(np.array([points.initial_speed], np.float32))])
+    return np.concatenate([stamps.reshape(-1), each.reshape(-1), _words(_float32(np.array([points.initial_speed])))])
 
 
 def _poses(points: TrajectoryPoints) -> NDArray[np.float64]:
     return np.concatenate([points.position, points.orientation], axis=1)
+
+
+def _float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """As rclpy does it, which refuses numbers that are too large instead of sending infinity."""
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+        raise ValueError(f"a speed, acceleration or curvature is {np.abs(numbers).max():g}, which no float32 can hold")
+    return numbers.astype(np.float32)
 
 
 def _words(numbers: NDArray[Any]) -> Words:

@@ -61,6 +61,12 @@ class Junction:
         """Whether a line across the lane says where to stop."""
         return self.control is not Control.NONE
 
+    def way(self, turn: Turn) -> Path:
+        """The middle of the lane through it by one of its ways out, and on along that road."""
+        leaving = self.exits[turn]
+        through = _connection(self.middle, self.heading, leaving)
+        return Path.joined([through, Path.clothoids(through.xy[-1], leaving, [0.0, BRANCH], [0.0, 0.0])])
+
 
 @dataclass(frozen=True, eq=False)
 class Leg:

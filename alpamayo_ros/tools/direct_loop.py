@@ -35,6 +35,7 @@ from alpamayo_ros.tools.command import guarded, run_command
 SAMPLING = SamplingOptions(num_samples=1, noise_temperature=0.5, temperature=0.0, max_reasoning_tokens=24)
 COMPARED: Mapping[str, Policy] = {"expert": expert, **BASELINES}
 MOST_ROUTES = 1000
+WITHOUT = "without a node"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{name}: {passed(each)} of {len(each)} routes passed")
     report = {
         "format": FORMAT,
-        "engine": f"transformers engine with {options.checkpoint}, without a node",
+        "engine": f"transformers engine with {options.checkpoint}, {WITHOUT}",
         "trained": trained,
         "ticks": {},
         **results(scores),

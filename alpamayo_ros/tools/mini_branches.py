@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.metrics import path_length, yaw
-from alpamayo_ros.core.types import Observation, Prediction, SamplingOptions
+from alpamayo_ros.core.metrics import path_length
+from alpamayo_ros.core.types import Array, Observation, Prediction, SamplingOptions
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.sim.path import SPACING
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
@@ -21,6 +21,7 @@ from alpamayo_ros.training.observations import FIRST_TICK, observations_of
 
 ASKED_AT = 25.0  # m before a junction's middle
 GUIDANCE_WEIGHT = 1.5
+LEAST_INSIDE = 2.0  # m into a junction, from where a way out can be told
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class BranchCase:
     """An approach to a junction, and a text that names one of its ways out."""
 
     observation: Observation  # with that text
-    exits: dict[Turn, float]  # rad, their directions in ego
+    ways: dict[Turn, Array]  # [N, 2] m in ego, the middle of the lane by each way out, from where the junction begins
     asked: Turn
 
 
@@ -47,9 +48,10 @@ def branch_cases(world: World, drive: RecordedDrive) -> list[BranchCase]:
         if left > ASKED_AT or along > junction.begin or path_length(drive.futures[index]) < left:
             continue
         asked.add(junction.begin)
-        heading = float(yaw(drive.rotations[index]))
-        exits = {turn: _wrapped(angle - heading) for turn, angle in junction.exits.items()}
-        cases += [BranchCase(replace(observation, navigation=text_for(turn, left)), exits, turn) for turn in exits]
+        to_ego = drive.rotations[index, :2, :2].T
+        place = drive.positions[index, :2]
+        ways = {turn: (junction.way(turn).xy - place) @ to_ego.T for turn in junction.exits}
+        cases += [BranchCase(replace(observation, navigation=text_for(turn, left)), ways, turn) for turn in ways]
     return cases
 
 
@@ -72,11 +74,12 @@ def text_for(turn: Turn, left: float) -> str:
     return f"Turn {turn.name.lower()} in {STEP * math.ceil(left / STEP)}m"
 
 
-def taken(prediction: Prediction, case: BranchCase) -> Turn:
-    """The way out whose direction is nearest to where the first sample ends up heading."""
-    heading = float(yaw(prediction.rotation[0, -1]))
-    return min(case.exits, key=lambda turn: abs(_wrapped(case.exits[turn] - heading)))
+def taken(prediction: Prediction, case: BranchCase) -> Turn | None:
+    """The way out that the first sample's end is nearest to; None when it ends less than 2 m into the junction.
 
-
-def _wrapped(angle: float) -> float:
-    return float((angle + np.pi) % (2 * np.pi) - np.pi)
+    Its heading wouldn't do: a vehicle that has stopped at a line ends its 6.4 s in the middle of its turn.
+    """
+    end = prediction.xyz[0, -1, :2]
+    distances = {turn: np.linalg.norm(way - end, axis=1) for turn, way in case.ways.items()}
+    nearest = min(distances, key=lambda turn: float(distances[turn].min()))
+    return nearest if SPACING * int(distances[nearest].argmin()) >= LEAST_INSIDE else None

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from textwrap import fill
 from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
 from alpamayo_ros.tools.closed_loop_report import passed, read_report, scores_of
 from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.direct_loop import WITHOUT
 
 CARD = """---
 license: apache-2.0
@@ -40,10 +42,8 @@ with the mounting and the fields of view of the synthetic world's rig.
 By `python -m alpamayo_ros.tools.train_mini` from the synthetic world alone, from random weights: cross entropy on the
 reasoning, flow matching on the actions (t = 0.999 (1 - Beta(1.5, 1)), target x - noise; squared errors of the actions,
 and of where they take the vehicle), and a linear guide from the backbone to the driven path that is thrown away
-afterwards. The navigation text was left out in 30 % of the ticks, so that guidance works. Half of the expert's drives
-are pushed off the lane now and then, in half of all ticks the ego history is another than the vehicle's, and from the
-second piece on the checkpoint of the piece before drives every third drive itself, while the expert says what it would
-do. The weights are a moving average over steps, in bfloat16.
+afterwards. The navigation text was left out in 30 % of the ticks, so that guidance works. The weights are a moving
+average over steps, in bfloat16.
 
 ## What it scores
 {scores}
@@ -52,16 +52,15 @@ UNSCORED = "\nNot scored yet."
 COMPARED_NAMES = {"expert": "the expert's own plans", "stop": "standing"}
 
 
-def model_card(scores: Mapping[str, Any] | None, closed_loop: Mapping[str, Any] | None = None) -> str:
+def model_card(scores: Mapping[str, Any] | None, closed_loops: Sequence[Mapping[str, Any]] = ()) -> str:
     """The card.
 
     Args:
         scores: what `train_mini` wrote into scores.json; None: not scored yet.
-        closed_loop: the report of a closed loop, if there is one.
+        closed_loops: reports of closed loops.
     """
     parts = [UNSCORED] if scores is None else [_open_loop(scores)]
-    if closed_loop is not None:
-        parts.append(_closed_loop(closed_loop))
+    parts += map(_closed_loop, closed_loops)
     return CARD.format(scores="\n".join(parts), sentences=len(SENTENCE_CLASSES))
 
 
@@ -89,6 +88,7 @@ def _closed_loop(report: Mapping[str, Any]) -> str:
     left = [route.first_departure_m for route in failed if route.first_departure_m is not None]
     rows = {
         "routes passed": f"{passed(routes)} of {len(routes)}",
+        "never left the lane": f"{len(routes) - sum(route.lane_departures > 0 for route in routes)} of {len(routes)}",
         "left the lane": f"{len(left)}{f', first after {median(left):.0f} m (median)' if left else ''}",
         "hit a car": str(sum(route.collisions > 0 for route in failed)),
         "did not arrive": str(sum(not route.arrived for route in failed)),
@@ -98,13 +98,15 @@ def _closed_loop(report: Mapping[str, Any]) -> str:
             for name, part in report["compared"].items()
         },
     }
+    way = WITHOUT if WITHOUT in report["engine"] else "through the node"
     length, latency_s = min(route.length_m for route in routes), report["latency_s"]
-    head = (
+    head = fill(
         f"Closed loop on held-out routes of {length:.0f} m, with one sample of noise 0.5, greedy words and "
-        f"{latency_s:g} s of latency; {report['engine']}. A route is passed when the vehicle arrives, never leaves its "
-        "lane and hits no car:\n"
+        f"{latency_s:g} s of latency, {way}. A route is passed when the vehicle arrives, never leaves its lane and "
+        "hits no car:",
+        120,
     )
-    return f"\n{head}\n{_table(rows)}"
+    return f"\n{head}\n\n{_table(rows)}"
 
 
 def _table(rows: Mapping[str, str]) -> str:
@@ -119,7 +121,12 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--scores", type=Path, required=True, metavar="FILE", help="scores.json of train_mini")
-    parser.add_argument("--closed-loop", type=Path, metavar="REPORT", help="of closed_loop or direct_loop")
+    parser.add_argument(
+        "--closed-loop", type=Path, nargs="+", default=[], metavar="REPORT", help="of closed_loop and direct_loop"
+    )
+    parser.add_argument(
+        "--notes", type=Path, nargs="+", default=[], metavar="FILE", help="what is to be told besides, in Markdown"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="README.md", help="the card")
     options = parser.parse_args(arguments)
 
@@ -128,8 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
             scores = json.loads(options.scores.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{options.scores} can't be read: {error}") from error
-        closed_loop = read_report(options.closed_loop) if options.closed_loop else None
-        options.out.write_text(model_card(scores, closed_loop), encoding="utf-8")
+        card = model_card(scores, [read_report(path) for path in options.closed_loop])
+        card += "".join(f"\n{path.read_text(encoding='utf-8')}" for path in options.notes)
+        options.out.write_text(card, encoding="utf-8")
         return 0
 
     return guarded(work)

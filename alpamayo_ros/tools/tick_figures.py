@@ -51,8 +51,7 @@ class Observed:
         report("node: engine result to message out", "ms", **distribution(self.stages["publish"]))
         overhead = [a + b for a, b in zip(*(self.stages[name] for name in OWN_STAGES), strict=True)]
         report("node: overhead per tick", "ms", **distribution(overhead))
-        if WAIT in self.stages:
-            report("node: waited for the engine's last tick", "ms", **distribution(self.stages[WAIT]))
+        report("node: wait for the engine to end its last tick", "ms", **distribution(self.stages[WAIT]))
         for name, values in self.stages.items():
             if name not in (*OWN_STAGES, WAIT):
                 report(f"engine: {name}", "ms", **distribution(values))

@@ -17,10 +17,11 @@ from tiny_checkpoint import drive, picture, raw_frame
 from alpamayo_ros.core.settings import Settings, parse_settings
 from alpamayo_ros.core.types import AlpamayoError, EngineError, Observation, SamplingOptions, Skip, SkipReason
 from alpamayo_ros.engine import recorder as recorder_module
+from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.engine.tick_file import read_ticks
-from alpamayo_ros.engine.worker import Outcome, Worker
+from alpamayo_ros.engine.worker import Worker
 
 OPTIONS = SamplingOptions(num_samples=2)
 TIMEOUT = 20.0

@@ -49,7 +49,7 @@ def test_everything_of_one_tick_carries_its_t0(live):
     status = driver.wait_for("status", lambda status: status.ok and at_t0(status))
     assert status.cameras[0].name == "front_wide"
     assert status.cameras[0].used >= 4
-    assert list(status.stages) == ["assemble", "predict", "publish"]
+    assert list(status.stages) == ["wait", "assemble", "predict", "publish"]
     assert abs(status.age_at_publication) < 5
 
 

@@ -49,6 +49,14 @@ def test_so_they_are_where_all_numbers_are_alike() -> None:
     check(serialized.trajectory_bytes(still, 5, "odom", 6), trajectory)
 
 
+@pytest.mark.parametrize("wrong", [1e39, np.inf, np.nan])
+def test_a_number_that_no_message_can_hold_is_refused(wrong: float) -> None:
+    of_tick = points(0)
+    of_tick.speed[7] = wrong
+    with pytest.raises(ValueError, match="which no float32 can hold"):
+        serialized.trajectory_bytes(of_tick, 5, "odom", 6)
+
+
 def test_numbers_that_a_message_does_not_hold_are_refused() -> None:
     with pytest.raises(ValueError, match="number 0 of a PointStamped isn't found in its 44"):
         serialized.Template(PointStamped(), np.array([7, 9], np.uint32), (2,))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from alpamayo_ros.sim.driver import BRAKING, CRUISE, SIDEWAYS
-from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.driver import BRAKING, CRUISE, SIDEWAYS, Lane, Situation, plan
+from alpamayo_ros.sim.journey import SEEN_AHEAD, SEEN_AROUND, SEEN_WITHIN, STEP_S, Journey
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES, Reason
+from alpamayo_ros.sim.traffic import CarAhead
 from alpamayo_ros.sim.vehicle import (
     FASTEST_STEERING,
     FRONT,
@@ -91,6 +92,38 @@ def test_keeps_its_distance_to_cars() -> None:
                 seen += 1
                 assert journey.situation.car.rear - journey.along - FRONT > 2.5
     assert seen > 500
+
+
+def test_minds_a_car_only_when_a_camera_shows_it_large_enough() -> None:
+    seen, unseen = 0, 0
+    for seed in range(10):
+        for journey in driven(World.random(seed, 400)):
+            car = journey.traffic.ahead(journey.along)
+            if car is None:
+                continue
+            rear = journey.world.route.points(car.rear)
+            offset = rear - np.array(journey.vehicle[:2])
+            distance = np.linalg.norm(offset)
+            angle = np.arctan2(offset[1], offset[0]) - journey.vehicle.yaw
+            ahead = abs(np.angle(np.exp(1j * angle)))
+            if distance < SEEN_AROUND - 1 or (distance < SEEN_AHEAD - 1 and ahead < SEEN_WITHIN - 0.05):
+                seen += 1
+                assert journey.situation.car == car
+            if distance > SEEN_AHEAD + 1 or (distance > SEEN_AROUND + 1 and ahead > SEEN_WITHIN + 0.05):
+                unseen += 1
+                assert journey.situation.car is None
+    assert min(seen, unseen) > 500
+
+
+def test_expects_a_car_ahead_to_speed_up_for_about_a_second() -> None:
+    lane = Lane(World.random(0, 400).route)
+    start = VehicleState(lane.x[0], lane.y[0], lane.heading[0], 4.0, 0.0, 0.0)
+    ways = {}
+    for acceleration in (0.0, 1.5):
+        poses = plan(lane, start, 0.0, Situation(car=CarAhead(16.0, 4.0, acceleration)))
+        ways[acceleration] = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1).sum()
+    gained = ways[1.5] - ways[0.0]
+    assert 2.0 < gained < 9.0  # m: 1.5 m/s more for five seconds; were it to go on, it would be 14
 
 
 def test_every_reason_is_stated_on_some_routes_and_none_flickers() -> None:

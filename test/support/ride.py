@@ -11,8 +11,8 @@ import numpy as np
 from alpamayo_ros.core.settings import parse_settings
 from alpamayo_ros.core.types import EgoPose, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.engine.worker import Outcome
 from alpamayo_ros.ros.drive import Drive, Sinks
 
 Event = dict[str, Any]

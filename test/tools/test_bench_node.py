@@ -19,8 +19,8 @@ def status(t0: float, *, ok: bool = True, dropped: int = 0) -> Any:
         ok=ok,
         lifecycle_state="active",
         engine="null",
-        stages=["assemble", "predict", "publish"],
-        stage_ms=[0.5, 30.0, 2.0],
+        stages=["wait", "assemble", "predict", "publish"],
+        stage_ms=[0.0, 0.5, 30.0, 2.0],
         age_at_publication=0.05,
         effective_rate=10.0,
         skip_reasons=["camera_gap"],
@@ -49,7 +49,7 @@ def test_a_tick_counts_once_and_the_hourglass_must_run() -> None:
 def test_a_status_is_a_line_of_json() -> None:
     line = json.loads(status_line(status(12.3)))
     assert line["t0_s"] == 12.3
-    assert line["stages_ms"] == {"assemble": 0.5, "predict": 30.0, "publish": 2.0}
+    assert line["stages_ms"] == {"wait": 0.0, "assemble": 0.5, "predict": 30.0, "publish": 2.0}
     assert line["age_ms"] == 50.0
     assert "changed" not in line
     assert json.loads(status_line(status(12.3), "sampling.seed:=3"))["changed"] == "sampling.seed:=3"
@@ -64,7 +64,7 @@ def test_what_is_counted_anew_leaves_out_the_tick_before() -> None:
     assert (observed.ticks, observed.dropped, observed.stages["publish"]) == (1, (2, 5), [2.0])
 
 
-def test_a_node_that_cannot_start_is_quoted_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_node_that_cannot_start_is_quoted_at_once(ros_domain: int, capfd: pytest.CaptureFixture[str]) -> None:
     parameters = ["-p", "engine.kind:=transformers", "-p", "engine.checkpoint:=/no/such/folder"]
     assert main(["--seconds", "1", "--start", "60", "--", *parameters]) == 1
     assert "/no/such/folder is no folder" in capfd.readouterr().err

@@ -78,13 +78,18 @@ def test_the_model_card_tells_what_stands_in_the_reports(tmp_path: Path) -> None
     path = write_report(report(route(1), route(2, 120.0), route(3, 80.0), route(4, collisions=2)), tmp_path)
     card = tmp_path / "README.md"
     arguments = ["--scores", str(tmp_path / "scores.json"), "--closed-loop", str(path), "--out", str(card)]
+    (tmp_path / "notes.md").write_text("## Where it fails\n\nHere.\n")
+    arguments += ["--notes", str(tmp_path / "notes.md")]
     assert mini_card.main(arguments) == 0
     text = card.read_text()
     assert "| minADE over 1 sample, 6.4 s | 0.81 m |" in text
     assert "| the same with guidance weight 1.5 | no case |" in text
     assert "| routes passed | 1 of 4 |" in text
     assert "| left the lane | 2, first after 100 m (median) |" in text
+    assert text.endswith("\n## Where it fails\n\nHere.\n")
+    assert "| never left the lane | 2 of 4 |" in text
     assert "| hit a car | 1 |" in text
+    assert "through the node. A route" in text.replace("\n", " ")
     assert "| passed by the expert's own plans | 4 of 4 |" in text
     assert "| passed by standing | 0 of 4 |" in text
     assert "Closed loop" not in mini_card.model_card(scores)

@@ -72,11 +72,12 @@ class Fp8Expert:
         """Hidden states after the final norm: [R G, N, hidden_size] in and out."""
         hidden = embeddings.flatten(0, 1) * 1  # a copy by a kernel, which the next can follow early
         for index, layer in enumerate(self._layers):
-            parts = product(norm_and_quantize(hidden, None, layer.first_norm, self._eps), layer.qkv, hidden)[None]
+            normed = norm_and_quantize(hidden, layer.first_norm, self._eps)
+            parts = product(normed, layer.qkv, hidden.dtype)[None]
             mixed = attend(index, layer.head_norms, layer.kv_heads, parts, context)
             add_product(hidden, quantize(mixed), layer.out)
-            normed = norm_and_quantize(hidden, None, layer.second_norm, self._eps)
-            add_product(hidden, gated_product(normed, layer.gate_up, hidden), layer.down)
+            normed = norm_and_quantize(hidden, layer.second_norm, self._eps)
+            add_product(hidden, gated_product(normed, layer.gate_up, hidden.dtype), layer.down)
         return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
 
 

@@ -1,8 +1,9 @@
-"""Keyed draws of tokens in two kernels: `draw_token` of engine/sampling.py for rows of logits, without sorting them.
+"""Keyed draws of tokens in three kernels: `draw_token` of engine/sampling.py for rows of logits, without sorting them.
 
 The first makes the noise (native/philox.py in unsigned arithmetic, which Triton has) and each part's best. Whether the
 best of all is likely enough (top-p) is a question of how much probability the tokens have that are no likelier: the
-second kernel adds that up, and only if it is too little looks for the best among the likelier ones, and so on.
+second kernel adds that up part by part. Only if it is too little does the third look for the best among the likelier
+ones, and so on, by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 COUNTERS = 256  # of the noise's generator per program, of four numbers each
-MOST_AT_ONCE = 32768  # tokens that the second kernel looks at
+PART = 4096  # tokens per program of the second kernel
+MOST_AT_ONCE = 32768  # tokens that the third looks at
 
 _FIRST_FACTOR = tl.constexpr(0xD2E7470EE14C6C93)
 _SECOND_FACTOR = tl.constexpr(0xCA5A826395121157)
@@ -42,6 +44,21 @@ def draw_rows(logits: Tensor, words: Tensor, settings: Tensor, forbidden: range)
         WIDTH=COUNTERS,
         num_warps=4,
     )
+    masses = logits.new_empty(rows, triton.cdiv(size, PART))
+    _mass_kernel[(masses.shape[1], rows)](
+        logits,
+        settings,
+        sums,
+        places,
+        masses,
+        size,
+        forbidden.start,
+        forbidden.stop,
+        parts,
+        PARTS=triton.next_power_of_2(parts),
+        WIDTH=PART,
+        num_warps=8,
+    )
     width = min(MOST_AT_ONCE, triton.next_power_of_2(size))
     _choose_kernel[(rows,)](
         logits,
@@ -49,11 +66,14 @@ def draw_rows(logits: Tensor, words: Tensor, settings: Tensor, forbidden: range)
         scores,
         sums,
         places,
+        masses,
         tokens,
         size,
         forbidden.start,
         forbidden.stop,
         parts,
+        masses.shape[1],
+        MASSES=triton.next_power_of_2(masses.shape[1]),
         PARTS=triton.next_power_of_2(parts),
         WIDTH=width,
         num_warps=max(1, min(32, width // 64)),
@@ -105,13 +125,12 @@ def _score_kernel(
 
 
 @triton.jit
-def _choose_kernel(
+def _mass_kernel(
     logits,
     settings,
-    scores,
     sums,
     places,
-    tokens,  # [R] int64
+    masses,  # [R, parts of WIDTH] float32
     size,
     forbidden_start,
     forbidden_stop,
@@ -119,40 +138,78 @@ def _choose_kernel(
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
+    row = tl.program_id(1)
+    temperature = tl.load(settings)
+    highest, _, token = _best(sums, places, row, parts, size, PARTS)
+    base = row.to(tl.int64) * size
+    likely = _scale(tl.load(logits + base + token), temperature)
+    start = tl.program_id(0) * WIDTH
+    mass = _no_likelier(
+        logits + base, start, start + 1, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH
+    )
+    tl.store(masses + row * tl.num_programs(0) + tl.program_id(0), mass)
+
+
+@triton.jit
+def _choose_kernel(
+    logits,
+    settings,
+    scores,
+    sums,
+    places,
+    masses,
+    tokens,  # [R] int64
+    size,
+    forbidden_start,
+    forbidden_stop,
+    parts,
+    mass_parts,
+    MASSES: tl.constexpr,
+    PARTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     row = tl.program_id(0)
-    part = tl.arange(0, PARTS)
-    there = part < parts
     temperature = tl.load(settings)
     top_p = tl.load(settings + 1)
-    at = sums + row * 3 * parts + part
-    heights = tl.load(at, mask=there, other=-float("inf"))
-    highest = tl.max(heights, 0)
-    total = tl.sum(tl.load(at + parts, mask=there, other=0.0) * tl.exp(heights - highest), 0)
-    bests = tl.load(at + 2 * parts, mask=there, other=-float("inf"))
-    where = tl.load(places + row * parts + part, mask=there, other=size)
-    token = tl.min(tl.where(bests == tl.max(bests, 0), where, size), 0)
-
+    highest, total, token = _best(sums, places, row, parts, size, PARTS)
     base = row.to(tl.int64) * size
     likely = _scale(tl.load(logits + base + token), temperature)
     unlikely = (1.0 - top_p) * total
     if (temperature > 0) & (top_p < 1):
-        mass = _no_likelier(logits + base, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH)
+        part = tl.arange(0, MASSES)
+        mass = tl.sum(tl.load(masses + row * mass_parts + part, mask=part < mass_parts, other=0.0), 0)
         while (mass <= unlikely) & (likely < highest):
             token = _best_of_likelier(
                 logits + base, scores + base, likely, temperature, size, forbidden_start, forbidden_stop, WIDTH
             )
             likely = _scale(tl.load(logits + base + token), temperature)
             mass = _no_likelier(
-                logits + base, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH
+                logits + base, 0, size, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH
             )
     tl.store(tokens + row, token)
 
 
 @triton.jit
-def _no_likelier(logits, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH: tl.constexpr):
-    """The sum of exponentials of the tokens that are no likelier."""
+def _best(sums, places, row, parts, size, PARTS: tl.constexpr):
+    """The highest scaled logit, the sum of all exponentials beside it, and where the best score is."""
+    part = tl.arange(0, PARTS)
+    there = part < parts
+    at = sums + row * 3 * parts + part
+    heights = tl.load(at, mask=there, other=-float("inf"))
+    highest = tl.max(heights, 0)
+    total = tl.sum(tl.load(at + parts, mask=there, other=0.0) * tl.exp(heights - highest), 0)
+    bests = tl.load(at + 2 * parts, mask=there, other=-float("inf"))
+    where = tl.load(places + row * parts + part, mask=there, other=size)
+    return highest, total, tl.min(tl.where(bests == tl.max(bests, 0), where, size), 0)
+
+
+@triton.jit
+def _no_likelier(
+    logits, first, end, likely, highest, temperature, size, forbidden_start, forbidden_stop, WIDTH: tl.constexpr
+):
+    """The sum of exponentials of the tokens that are no likelier, in pieces that begin before `end`."""
     total = tl.zeros([WIDTH], tl.float32)
-    for start in range(0, size, WIDTH):
+    for start in range(first, end, WIDTH):
         place = start + tl.arange(0, WIDTH)
         allowed = (place < size) & ((place < forbidden_start) | (place >= forbidden_stop))
         scaled = _scale(tl.load(logits + place, mask=allowed, other=-float("inf")), temperature)

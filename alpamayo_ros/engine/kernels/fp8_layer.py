@@ -6,6 +6,7 @@ a tenth longer than cuBLAS without them, so they are left to the residual's kern
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from alpamayo_ros.engine import fp8_product
@@ -13,20 +14,20 @@ from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.kernels import fp8_skinny
 from alpamayo_ros.engine.kernels.fp8_rows import add_scaled, gate_and_quantize, quantize
 
-MOST_FEW_ROWS = 64
+MOST_FEW_ROWS = 64  # those of one trajectory, and of captured steps
 
 
-def product(x: Fp8Rows, weight: Fp8Rows, like: Tensor) -> Tensor:
-    """x W^T of x [rows, inner] and W [columns, inner]: [rows, columns], of a few rows in the type of `like`."""
+def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype) -> Tensor:
+    """x W^T of x [rows, inner] and W [columns, inner]: [rows, columns], of few rows in `dtype`, else in bfloat16."""
     if _are_few(x):
-        return fp8_skinny.product(x, weight, like.dtype)
+        return fp8_skinny.product(x, weight, dtype)
     return fp8_product.product(x, weight)
 
 
-def gated_product(x: Fp8Rows, weight: Fp8Rows, like: Tensor) -> Fp8Rows:
+def gated_product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype) -> Fp8Rows:
     """silu(x G^T) * (x U^T) of W [2 columns, inner], G above U, rounded: [rows, columns]."""
     if _are_few(x):
-        return quantize(fp8_skinny.gated_product(x, weight, like.dtype))
+        return quantize(fp8_skinny.gated_product(x, weight, dtype))
     return gate_and_quantize(fp8_product.product(x, weight))
 
 

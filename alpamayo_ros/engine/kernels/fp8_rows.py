@@ -16,21 +16,14 @@ from alpamayo_ros.engine.fp8_product import Fp8Product
 from alpamayo_ros.engine.kernels.launch import launch_options, wait_for_inputs
 
 
-def norm_and_quantize(hidden: Tensor, product: Fp8Product | None, weight: Tensor, eps: float) -> Fp8Rows:
-    """Add a product to the residual stream in place, and round its RMSNorm.
-
-    Args:
-        hidden: [rows, size], overwritten by the sum.
-        product: [rows, size], or None: nothing is added.
-        weight: [size], of the norm.
-        eps: Its epsilon.
-    """
-    return _quantize(hidden, product, weight, eps)
+def norm_and_quantize(hidden: Tensor, weight: Tensor, eps: float) -> Fp8Rows:
+    """The RMSNorm of [rows, size]."""
+    return _quantize(hidden, weight, eps)
 
 
 def quantize(x: Tensor) -> Fp8Rows:
     """[rows, size] as it is."""
-    return _quantize(x, None, None, 0.0)
+    return _quantize(x, None, 0.0)
 
 
 def gate_and_quantize(both: Tensor) -> Fp8Rows:
@@ -43,7 +36,7 @@ def gate_and_quantize(both: Tensor) -> Fp8Rows:
         result.scales,
         size,
         WIDTH=min(4096, triton.next_power_of_2(size)),
-        num_warps=8,
+        num_warps=16,
         **launch_options(both.device),
     )
     return result
@@ -66,19 +59,16 @@ def add_scaled(hidden: Tensor, product: Fp8Product) -> Tensor:
     return hidden
 
 
-def _quantize(x: Tensor, product: Fp8Product | None, weight: Tensor | None, eps: float) -> Fp8Rows:
+def _quantize(x: Tensor, weight: Tensor | None, eps: float) -> Fp8Rows:
     count, size = x.shape
     result = _empty(x, size)
-    added = (x, x, x) if product is None else (product.values, product.rows, product.columns)
     _quantize_kernel[(count,)](
         x,
-        *added,
         x if weight is None else weight,
         result.values,
         result.scales,
         size,
         eps,
-        ADDED=product is not None,
         NORMED=weight is not None,
         WIDTH=triton.next_power_of_2(size),
         num_warps=8 if size >= 2048 else 4,
@@ -98,15 +88,11 @@ def _empty(like: Tensor, size: int) -> Fp8Rows:
 @triton.jit
 def _quantize_kernel(
     x,
-    product,  # that is added to it
-    rows,  # the product's scales
-    columns,
     weight,  # of the norm
     values,
     scales,
     size,
     eps,
-    ADDED: tl.constexpr,
     NORMED: tl.constexpr,
     WIDTH: tl.constexpr,
     DEPENDENT: tl.constexpr,
@@ -117,17 +103,8 @@ def _quantize_kernel(
     factor = tl.full([WIDTH], 1.0, tl.float32)
     if NORMED:
         factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    column_scale = factor
-    if ADDED:
-        column_scale = tl.load(columns + column, mask=inside, other=0.0)
     wait_for_inputs(DEPENDENT)
-    at = row * size + column
-    some = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    if ADDED:
-        change = tl.load(product + at, mask=inside, other=0.0).to(tl.float32)
-        total = (some + change * (tl.load(rows + row) * column_scale)).to(x.dtype.element_ty)
-        tl.store(x + at, total, mask=inside)
-        some = total.to(tl.float32)
+    some = tl.load(x + row * size + column, mask=inside, other=0.0).to(tl.float32)
     if NORMED:
         some = some * tl.rsqrt(tl.sum(some * some, 0) / size + eps) * factor
     scale = tl.maximum(tl.max(tl.abs(some), 0) / 448.0, 1e-12)

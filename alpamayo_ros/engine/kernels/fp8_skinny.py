@@ -33,9 +33,11 @@ class Fp8Tiles:
 # Measured at full size on an H200.
 FEW_COLUMNS = Fp8Tiles(columns=64, inner=256, warps=4, stages=4)
 MANY_COLUMNS = Fp8Tiles(columns=64, inner=128, warps=4, stages=6)
+DEEP = Fp8Tiles(columns=64, inner=256, warps=4, stages=8)  # its stages have room beside as many as LEAST_HEIGHT rows
 LONG_SUM = Fp8Tiles(columns=64, inner=256, warps=4, stages=4, splits=4)
 FEW = 8192  # columns, up to here
 LONG = 8192  # numbers of a sum, from here on
+LEAST_HEIGHT = 16  # rows of x that the tensor cores take at once
 
 
 def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, tiles: Fp8Tiles | None = None) -> Tensor:
@@ -58,14 +60,14 @@ def product(x: Fp8Rows, weight: Fp8Rows, dtype: torch.dtype, tiles: Fp8Tiles | N
 def add_product(hidden: Tensor, x: Fp8Rows, weight: Fp8Rows, tiles: Fp8Tiles | None = None) -> Tensor:
     """Add x W^T to the residual stream [rows, columns] in place; gives the residual stream.
 
-    Few columns with long sums are computed in parts, so that there are programs for all of the GPU.
+    It has few columns, so few programs: each keeps more in flight, or long sums are computed in parts.
     """
-    if tiles is None and x.values.shape[1] >= LONG:
-        tiles = LONG_SUM
-    if tiles is None or tiles.splits == 1:
+    rows, columns = hidden.shape
+    if tiles is None:
+        tiles = DEEP if rows <= LEAST_HEIGHT else LONG_SUM if x.values.shape[1] >= LONG else FEW_COLUMNS
+    if tiles.splits == 1:
         _launch(x, weight, hidden, ADDED, tiles)
         return hidden
-    rows, columns = hidden.shape
     parts = torch.empty(tiles.splits, rows, columns, dtype=torch.float32, device=hidden.device)
     _launch(x, weight, parts, PLAIN, tiles)
     width = min(1024, triton.next_power_of_2(columns))
@@ -104,7 +106,7 @@ def _launch(x: Fp8Rows, weight: Fp8Rows, result: Tensor, after: int, tiles: Fp8T
         columns,
         INNER=inner,
         AFTER=after,
-        HEIGHT=max(16, triton.next_power_of_2(rows)),
+        HEIGHT=max(LEAST_HEIGHT, triton.next_power_of_2(rows)),
         COLUMNS=tiles.columns,
         STEP=min(tiles.inner, triton.next_power_of_2(inner)),
         SPLITS=tiles.splits,

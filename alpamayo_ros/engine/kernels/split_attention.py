@@ -102,17 +102,18 @@ def choose_tiles(sequences: int, tokens: int, heads: int, keys: Tensor, block_ta
     kv_heads = keys.shape[2]
     asked = tokens * heads // kv_heads
     processors = multiprocessors(keys.device)
+    queries = max(16, triton.next_power_of_2(asked))
     if keys.shape[3] * keys.element_size() > 256:  # float32: more would not fit into the registers
-        tiles = Tiles(max(16, min(64, triton.next_power_of_2(asked))), keys=32, splits=1, warps=4, stages=3)
-    elif asked <= 64:
-        tiles = Tiles(max(16, triton.next_power_of_2(asked)), keys=64, splits=1, warps=4, stages=3)
-    elif sequences * kv_heads * triton.cdiv(asked, 128) < processors // 4:  # few: smaller programs, two side by side
-        tiles, processors = Tiles(64, keys=64, splits=1, warps=4, stages=2), 2 * processors
+        tiles = Tiles(min(64, queries), keys=32, splits=1, warps=4, stages=3)
+    elif queries <= 64:
+        tiles = Tiles(queries, keys=128 if queries == 16 else 64, splits=1, warps=4, stages=2)
+    elif sequences * kv_heads * triton.cdiv(asked, 128) < processors // 10:  # so few that small ones are the better
+        tiles = Tiles(64, keys=64, splits=1, warps=4, stages=3)
     else:
-        tiles = Tiles(128, keys=128, splits=1, warps=8, stages=2)
+        tiles = Tiles(128, keys=64, splits=1, warps=8, stages=3)
     wanted = processors // (sequences * triton.cdiv(asked, tiles.queries) * kv_heads)
-    if tiles.queries == 16:  # such a program leaves room for others on its multiprocessor
-        wanted = max(wanted, 32 // sequences, 8)
+    if queries == 16:  # such a program leaves room for others on its multiprocessor
+        wanted = max(wanted, 32 // sequences)
     parts = triton.cdiv(block_table.shape[1] * keys.shape[1], tiles.keys)
     return replace(tiles, splits=max(1, min(MOST_SPLITS, parts, wanted)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -16,45 +16,64 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 # blocks [1] int32, or None -> [R, M, heads, dim]
 AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
-# cuDNN, the fastest for prompts on a Hopper GPU, makes a plan for every length: so lengths are rounded up, and all that
-# there can be are planned before the first tick.
+# cuDNN, the fastest for prompts on a Hopper GPU, takes 0.6 s to plan a new length: so lengths are rounded up, and those
+# of a rig's prompts are planned before the first tick. Others are left to FlashAttention.
 PLANNED_STEP = 128  # tokens
 _CHOOSING = threading.Lock()
-_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_WITHOUT_PLANS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+_BACKENDS = (SDPBackend.CUDNN_ATTENTION, *_WITHOUT_PLANS)
 
 
 @contextmanager
-def fastest_attention() -> Iterator[None]:
-    """PyTorch's attention by the fastest kernel that can do it, inside this.
+def fastest_attention(backends: Sequence[SDPBackend] = _BACKENDS) -> Iterator[None]:
+    """PyTorch's attention by the first of these kernels that can do it, inside this.
 
     The choice is the process's, not the thread's, and undone at the end: two threads that overlapped would undo it for
     each other. So one at a time may be inside, for as long as it takes to launch.
     """
-    with _CHOOSING, sdpa_kernel(_BACKENDS, set_priority=True):
+    with _CHOOSING, sdpa_kernel(list(backends), set_priority=True):
         yield
 
 
-def attend_to_itself(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention of one sequence, whose end may be followed by anything finite.
+class PromptAttention:
+    """Causal attention of one sequence.
 
     Args:
-        query: [T, heads, dim].
-        keys, values: [at least `padded` T, kv_heads, dim].
-
-    Returns:
-        [T, heads, dim].
+        planned: Lengths, in tokens, that `plan` is for.
     """
-    count = len(query)
-    if not query.is_cuda:
-        return _attend(query, keys[:count], values[:count])
-    length = padded(count)
-    longer = functional.pad(query, (0, 0, 0, 0, 0, length - count))
-    with fastest_attention():
-        return _attend(longer, keys[:length], values[:length])[:count]
+
+    def __init__(self, planned: range) -> None:
+        self._planned = range(padded(planned.start), padded(planned.stop) + 1, PLANNED_STEP)
+
+    def plan(self, heads: int, keys: Tensor, values: Tensor) -> None:
+        """Make the plans, which hold for the calling thread; the arguments are as in a call."""
+        for length in self._planned:
+            self(keys.new_zeros(length, heads, keys.shape[2]), keys, values)
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Let a sequence attend to itself; it may be followed by anything finite.
+
+        Args:
+            query: [T, heads, dim].
+            keys, values: [at least `padded` T, kv_heads, dim].
+
+        Returns:
+            [T, heads, dim].
+        """
+        count = len(query)
+        length = padded(count)
+        if not query.is_cuda:
+            return _attend(query, keys[:count], values[:count])
+        if length not in self._planned:
+            with fastest_attention(_WITHOUT_PLANS):
+                return _attend(query, keys[:count], values[:count])
+        longer = functional.pad(query, (0, 0, 0, 0, 0, length - count))
+        with fastest_attention():
+            return _attend(longer, keys[:length], values[:length])[:count]
 
 
 def padded(tokens: int) -> int:
-    """The length that is computed for so many tokens on CUDA."""
+    """The length that is planned for so many tokens."""
     return -(-tokens // PLANNED_STEP) * PLANNED_STEP
 
 

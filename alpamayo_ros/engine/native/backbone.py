@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.engine.native.attention import PLANNED_STEP, attend_to_itself, causal_attention, padded
+from alpamayo_ros.engine.native.attention import PromptAttention, causal_attention
 from alpamayo_ros.engine.native.decode_step import MOST_LOGITS, DecodeStep
 from alpamayo_ros.engine.native.drawing import drawing_for
 from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
+from alpamayo_ros.engine.native.sizes import Sizes
 from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
 from alpamayo_ros.engine.replayed import GraphMemory
@@ -32,21 +33,19 @@ class NativeBackbone:
     Args:
         text, vision: The model's two halves.
         pool: The cache's memory.
-        max_tokens: Of a row.
-        max_rows: Rows side by side.
+        sizes: Of rows, and how many there may be side by side.
         forbidden: Token ids that `Following` never draws.
     """
 
-    def __init__(
-        self, text: TextModel, vision: VisionTower, pool: KVPool, max_tokens: int, max_rows: int, forbidden: range
-    ) -> None:
+    def __init__(self, text: TextModel, vision: VisionTower, pool: KVPool, sizes: Sizes, forbidden: range) -> None:
         self._text = text
         self._vision = vision
         self._pool = pool
         device = pool.layers[0].keys.device
         self._attend = causal_attention(device)
-        self._max_blocks = math.ceil(max_tokens / BLOCK_SIZE)
-        counts = sorted({min(count, max_rows) for count in (*CAPTURED_ROWS, max_rows)})
+        self._attend_to_itself = PromptAttention(sizes.prompt_tokens)
+        self._max_blocks = math.ceil(sizes.sequence_tokens / BLOCK_SIZE)
+        counts = sorted({min(count, sizes.samples) for count in (*CAPTURED_ROWS, sizes.samples)})
         draw = drawing_for(device)
         shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + [(1, REST_TOKENS)]
         self._steps = [
@@ -55,7 +54,9 @@ class NativeBackbone:
 
     def capture(self, memory: GraphMemory) -> None:
         """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
-        self._plan_prompts()
+        layer = self._pool.layers[0]
+        keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
+        self._attend_to_itself.plan(self._text.geometry.num_attention_heads, keys, values)
         for step in reversed(self._steps):
             step.capture(memory)
 
@@ -111,12 +112,6 @@ class NativeBackbone:
         steps = [step for step in self._steps if step.tokens >= count and step.rows >= rows]
         return [step for step in steps if logits == 0 or step.tokens <= MOST_LOGITS]
 
-    def _plan_prompts(self) -> None:
-        geometry, layer = self._text.geometry, self._pool.layers[0]
-        keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
-        for length in range(PLANNED_STEP, padded(self._max_blocks * BLOCK_SIZE) + 1, PLANNED_STEP):
-            attend_to_itself(keys.new_zeros(length, geometry.num_attention_heads, geometry.head_dim), keys, values)
-
     def _read_row(
         self, batch: PromptBatch, row: int, empty: int, start: int, images: Iterator[ImageFeatures], logits: int
     ) -> Tensor:
@@ -135,7 +130,7 @@ class NativeBackbone:
 
         def attend(layer: LayerCache, query: Tensor) -> Tensor:
             keys, values = (memory.flatten(0, 1)[start:] for memory in (layer.keys, layer.values))
-            return attend_to_itself(query, keys, values)
+            return self._attend_to_itself(query, keys, values)
 
         rotary = self._text.rotary(batch.positions[:, row, empty:])
         slots = torch.arange(start, end, device=hidden.device)

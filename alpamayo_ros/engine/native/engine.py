@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,11 @@ from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.native.model import NativeModel
+from alpamayo_ros.engine.native.own_thread import OwnThread
 from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.native.writing import write_ahead
 from alpamayo_ros.engine.reasoning import Reasoner
-from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
+from alpamayo_ros.engine.stepwise_engine import Result, StepwiseEngine
 from alpamayo_ros.model.backbone import PromptBatch
 
 WARM_UP_SAMPLES = (1, 6)
@@ -41,6 +42,8 @@ class NativeEngine(StepwiseEngine):
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
+        device = model.device
+        self._thread = OwnThread("native", lambda: _use(device))
 
     @classmethod
     def load(cls, checkpoint: str, **options: Any) -> NativeEngine:
@@ -90,6 +93,10 @@ class NativeEngine(StepwiseEngine):
         gc.collect()
         gc.freeze()
 
+    def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """In the engine's own thread, whoever asks: PyTorch keeps cuDNN's plans, which warm-up makes, by thread."""
+        return self._thread.run(super()._guarded, work, *arguments)
+
     def _write(
         self,
         batch: PromptBatch,
@@ -106,5 +113,12 @@ class NativeEngine(StepwiseEngine):
         """Free the weights, the cache and all that was kept."""
         if not self._closed:
             gc.unfreeze()
+            self._thread.close()
             del self._native
         super().close()
+
+
+def _use(device: torch.device) -> None:
+    """Let a new thread work on this device; it would begin with the first."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)

@@ -24,11 +24,11 @@ class Fp8Pieces:
 
     def product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
-        return product(norm_and_quantize(hidden, None, normed, eps), weight, hidden)
+        return product(norm_and_quantize(hidden, normed, eps), weight, hidden.dtype)
 
     def gated_product(self, hidden: Tensor, normed: Tensor, eps: float, weight: Fp8Rows) -> Fp8Rows:
         """See Pieces; rounded."""
-        return gated_product(norm_and_quantize(hidden, None, normed, eps), weight, hidden)
+        return gated_product(norm_and_quantize(hidden, normed, eps), weight, hidden.dtype)
 
     def added_product(self, hidden: Tensor, x: Tensor | Fp8Rows, weight: Fp8Rows) -> Tensor:
         """See Pieces."""

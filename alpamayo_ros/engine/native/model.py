@@ -80,9 +80,7 @@ class NativeModel:
             vocabulary=model.vocabulary,
             network=model.network,
             action_space=model.action_space,
-            backbone=NativeBackbone(
-                text, vision, pool, sizes.sequence_tokens, sizes.samples, model.vocabulary.trajectory_ids
-            ),
+            backbone=NativeBackbone(text, vision, pool, sizes, model.vocabulary.trajectory_ids),
             device=device,
             dtype=model.dtype,
             checkpoint_hash=model.checkpoint_hash,

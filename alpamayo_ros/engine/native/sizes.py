@@ -24,6 +24,7 @@ class Sizes:
     samples: int  # of a tick, at most
     sequence_tokens: int  # of a prompt and its reasoning, at most
     cache_tokens: int
+    prompt_tokens: range  # of the rig's prompts, with pictures nearly as large as the model takes them
 
     @classmethod
     def of(cls, config: ModelConfig, dtype: torch.dtype, cameras: int, samples: int, kv_cache_gib: float) -> Sizes:
@@ -39,9 +40,8 @@ class Sizes:
             EngineError: a KV cache that can't hold the longest sequence.
         """
         image = config.images.max_tokens
-        sequence = min(
-            cameras * FRAMES_PER_CAMERA * image + TEXT_TOKENS + REASONING_TOKENS, config.backbone.max_positions
-        )
+        pictures = cameras * FRAMES_PER_CAMERA * image
+        sequence = min(pictures + TEXT_TOKENS + REASONING_TOKENS, config.backbone.max_positions)
         text = config.backbone.text
         per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * dtype.itemsize
         tokens = PROMPTS * sequence + min(2 * samples, BRANCHES) * BRANCH_TOKENS
@@ -52,4 +52,5 @@ class Sizes:
                     f"engine.kv_cache_memory is {kv_cache_gib:g} GiB; with {cameras} cameras the longest sequence has "
                     f"{sequence} tokens and needs {per_token * sequence / GIB:.3g}"
                 )
-        return cls(samples, sequence, tokens)
+        prompts = range(min(pictures * 7 // 8, sequence), min(pictures + TEXT_TOKENS, sequence))
+        return cls(samples, sequence, tokens, prompts)

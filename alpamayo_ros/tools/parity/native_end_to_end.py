@@ -18,7 +18,8 @@ from alpamayo_ros.model.alpamayo import AlpamayoModel
 from alpamayo_ros.tools.parity.case import Checker
 from alpamayo_ros.tools.parity.end_to_end import EndToEndRun, cases
 
-SIZES = Sizes(samples=16, sequence_tokens=1 << 13, cache_tokens=1 << 16)  # more than any recording has
+MOST_TOKENS = 1 << 13  # more than any recording has
+SIZES = Sizes(samples=16, sequence_tokens=MOST_TOKENS, cache_tokens=1 << 16, prompt_tokens=range(1, MOST_TOKENS))
 
 
 class NativeRun(EndToEndRun):

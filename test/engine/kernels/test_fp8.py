@@ -48,7 +48,7 @@ def test_rows_are_rounded_with_the_largest_value_as_scale(
     )
     assert_rounded(quantize(x), x.float())
     weight = 1 + normal(size, seed=1, device=device, dtype=dtype)
-    assert_rounded(norm_and_quantize(x, None, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
+    assert_rounded(norm_and_quantize(x, weight, EPS), pointwise.norm(x.float(), weight.float(), EPS))
 
 
 def test_a_row_of_zeros_stays_one(device: torch.device) -> None:
@@ -64,14 +64,10 @@ def test_a_product_gets_its_scales_before_it_is_added(
     values = normal(rows, 2 * size, seed=2, device=device, dtype=dtype)
     product = Fp8Product(values, torch.linspace(0.5, 2, rows, device=device)[:, None], columns)
     scaled = values.float() * product.rows * columns.T
-    weight = 1 + normal(2 * size, seed=1, device=device, dtype=dtype)
     hidden = normal(rows, 2 * size, seed=3, device=device, dtype=dtype)
-    other, expected = hidden.clone(), hidden.float() + scaled
+    expected = hidden.float() + scaled
     assert add_scaled(hidden, product) is hidden
     torch.testing.assert_close(hidden.float(), expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
-    rounded = norm_and_quantize(other, product, weight, EPS)
-    torch.testing.assert_close(other, hidden)
-    assert_rounded(rounded, pointwise.norm(hidden.float(), weight.float(), EPS))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (4, 100), (3, 5000)])
@@ -90,9 +86,12 @@ def test_a_product_of_few_rows(rows: int, inner: int, columns: int, dtype: torch
     expected = x.numbers(torch.float32) @ weight.numbers(torch.float32).T
     gate, up = expected.chunk(2, -1)
 
+    # A GPU's tensor cores add products of FP8 up with some 14 bits.
+    tolerance = max(ROUNDING[dtype], 1e-5 if device.type == "cpu" else 3e-3)
+
     def near(got: Tensor, right: Tensor) -> None:
         assert got.dtype == dtype
-        torch.testing.assert_close(got.float(), right, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+        torch.testing.assert_close(got.float(), right, atol=tolerance, rtol=tolerance)
 
     for tiles in (None, Fp8Tiles(columns=64, inner=32, warps=4, stages=2), Fp8Tiles(64, 32, 4, 2, splits=3)):
         if tiles is None or tiles.splits == 1:

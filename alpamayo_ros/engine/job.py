@@ -1,0 +1,66 @@
+"""What a worker is given to do, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from alpamayo_ros.core.types import BadImageError, Observation, Prediction, SamplingOptions, Skip, SkipReason
+from alpamayo_ros.engine.base import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of one observation: a prediction, or the reason why there is none."""
+
+    observation: Observation
+    prediction: Prediction | None
+    skip: Skip | None
+    wait_ms: float = 0.0  # from the arrival of the message that completed it until the engine was free; 0 if it was
+    assemble_ms: float = 0.0  # from then to the engine's start
+    engine_ms: float = 0.0  # inside the engine
+    done: float = 0.0  # monotonic s, when the engine had answered
+    bad_image: BadImageError | None = None  # a frame could not be decoded
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """An observation to predict."""
+
+    observation: Observation
+    options: SamplingOptions
+    arrived: float  # monotonic s, when the message that completed the observation came
+
+    def age(self, now_ns: int) -> float:
+        """s from its t0."""
+        return (now_ns - self.observation.t0_ns) * 1e-9
+
+    def skip(self, reason: SkipReason, numbers: Mapping[str, object]) -> Skip:
+        """Why its tick has no path."""
+        return Skip(reason, self.observation.t0_ns, {reason.value: numbers})
+
+    def skipped(
+        self, reason: SkipReason, numbers: Mapping[str, object], bad_image: BadImageError | None = None
+    ) -> Outcome:
+        """The outcome without a prediction."""
+        return Outcome(self.observation, None, self.skip(reason, numbers), bad_image=bad_image)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A question about an observation's scene."""
+
+    observation: Observation
+    text: str
+    options: SamplingOptions
+    answer: Future[str]
+
+    def put_to(self, engine: Engine) -> None:
+        """Have it answered, unless nobody waits for that any more."""
+        if not self.answer.set_running_or_notify_cancel():
+            return
+        try:
+            self.answer.set_result(engine.ask(self.observation, self.text, self.options))
+        except BaseException as error:
+            self.answer.set_exception(error)

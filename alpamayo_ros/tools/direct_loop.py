@@ -8,11 +8,9 @@ It scores as `closed_loop` does, faster where there are many cores, and says not
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Mapping
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +30,7 @@ from alpamayo_ros.sim.scoring import ClosedLoopScore, score, score_table
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
 from alpamayo_ros.tools.closed_loop_report import FORMAT, NAME, passed, results, write_report
 from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools.worker_processes import worker_processes
 
 # One sample of little noise, greedy words: what six samples and their medoid would cost, a processor has no time for.
 SAMPLING = SamplingOptions(num_samples=1, noise_temperature=0.5, temperature=0.0, max_reasoning_tokens=24)
@@ -52,28 +51,12 @@ class Routes:
 
 def drive_directly(checkpoint: str, routes: Routes, jobs: int) -> list[ClosedLoopScore]:
     """The scores of routes by a checkpoint (folder or name), driven in so many processes, in their order."""
-    with _processes(jobs) as pool:
+    with worker_processes(jobs) as pool:
         started = {pool.submit(_drive, checkpoint, seed, routes): seed for seed in routes.seeds}
         scores: dict[int, ClosedLoopScore] = {}
         for done in progress(as_completed(started), desc="driven directly", unit=" routes", total=len(started)):
             scores[started[done]] = done.result()
     return [scores[seed] for seed in routes.seeds]
-
-
-@contextmanager
-def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes. After an error or a signal they end at once: the routes that wait would take hours."""
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown()
 
 
 @cache
@@ -93,7 +76,7 @@ def _drive(checkpoint: str, seed: int, routes: Routes) -> ClosedLoopScore:
 def compare_directly(routes: Routes, jobs: int) -> dict[str, list[ClosedLoopScore]]:
     """The same routes by the expert's own plans and by what needs no model, which need no pictures."""
     tasks = [(name, seed) for name in COMPARED for seed in routes.seeds]
-    with _processes(jobs) as pool:
+    with worker_processes(jobs) as pool:
         started = [pool.submit(_drive_without_model, name, seed, routes) for name, seed in tasks]
         done = [each.result() for each in progress(started, desc="what needs no model", unit=" routes")]
     count = len(routes.seeds)

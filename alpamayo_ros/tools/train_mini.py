@@ -14,8 +14,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from alpamayo_ros.tools.mini_branches import BranchCase, branch_cases, branch_sc
 from alpamayo_ros.tools.mini_card import model_card
 from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
+from alpamayo_ros.tools.worker_processes import worker_processes
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
 from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
@@ -54,7 +53,7 @@ def write_checkpoint(folder: Path, trainer: Trainer) -> None:
 
 def record_held_out(count: int, seconds: float, workers: int) -> list[RecordedDrive]:
     """Drives of seeds that training doesn't have, recorded in processes of their own."""
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         drives = [pool.submit(record_drive, HELD_OUT + number, seconds) for number in range(count)]
         return [drive.result() for drive in progress(drives, unit=" drives", desc="held-out drives")]
 

@@ -16,6 +16,7 @@ from alpamayo_ros.sim.scoring import score
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, World
 from alpamayo_ros.tools import direct_loop
 from alpamayo_ros.tools.closed_loop_report import read_report, scores_of
+from alpamayo_ros.tools.worker_processes import worker_processes
 
 
 def test_a_route_is_driven_as_in_one_process_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +62,7 @@ def test_a_checkpoint_that_is_cut_short_is_named(tmp_path: Path, capfd: pytest.C
 
 def test_an_interrupt_waits_for_no_route() -> None:
     def interrupted() -> None:
-        with direct_loop._processes(1) as pool:
+        with worker_processes(1) as pool:
             for _ in range(3):
                 pool.submit(time.sleep, 60)
             raise KeyboardInterrupt

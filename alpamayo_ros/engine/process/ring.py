@@ -149,8 +149,9 @@ class FrameMemory:
             return self.ring.place(frames, others)
         except RingFull:
             sizes = {frame.serial: _aligned(_flat(frame).size) for frame in frames}
-            larger = Ring(max(2 * sum(sizes.values()), self._frames * max(sizes.values())))
-            logger.info("shared memory for frames grows from %d to %d bytes", self.ring.size, larger.size)
+            # never smaller: a request of few small frames may be what finds no room beside a large one
+            larger = Ring(max(self.ring.size, 2 * sum(sizes.values()), self._frames * max(sizes.values())))
+            logger.info("shared memory for frames: %d bytes in the place of %d", larger.size, self.ring.size)
             self.ring.close()
             self.ring = larger
             return self.ring.place(frames)

@@ -174,7 +174,7 @@ class VllmEngine:
     def prepare(self, frames: Sequence[Frame]) -> None:
         """Decode and encode frames early, also beside a `predict`, which names what can't be decoded."""
         self._check_open()
-        with vllm_faults(self.info.device):
+        with vllm_faults(self.info.device), room_for("the vision tower"):
             self._frames.prepare(frames)
 
     def predict(self, observation: Observation, options: SamplingOptions) -> Prediction:
@@ -238,7 +238,7 @@ class VllmEngine:
         check_options(options, observation, self.info, self._vocabulary)
         clock = StageClock(self._device)
         frames = [frame for of_camera in observation.frames.values() for frame in of_camera]
-        with torch.inference_mode():
+        with torch.inference_mode(), room_for("the vision tower"):
             found = self._frames.get(frames, clock)
         check_sizes(observation, [(each.height, each.width) for each in found.frames])
         pictures = [Picture.of(frame, each) for frame, each in zip(frames, found.frames, strict=True)]

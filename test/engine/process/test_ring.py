@@ -122,6 +122,10 @@ def test_more_than_fits_in_is_said_and_the_memory_grows_for_it(ring: Ring) -> No
     grown = memory.ring
     memory.place([frame(serial, small + 1) for serial in range(2, 9)])
     assert memory.ring is grown
+    # a small frame that finds no room beside those of a request under way makes no smaller memory
+    memory.place([frame(20, 100)], others=range(1, 9))
+    assert memory.ring is not grown
+    assert memory.ring.size >= grown.size
     memory.close()
 
 

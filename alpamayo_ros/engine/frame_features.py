@@ -166,6 +166,7 @@ class FrameFeatures:
                 for (claim, picture), each in zip(decoded, features, strict=True):
                     claim.result.set_result(EncodedFrame(each, *picture.shape[:2]))
         except BaseException as error:
+            _let_go_of_data(error)
             for claim in claims:
                 if not claim.result.done():
                     self._fail(claim, error)

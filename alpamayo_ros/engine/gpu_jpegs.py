@@ -34,6 +34,7 @@ class GpuJpegs:
 
     def __init__(self, decode_files: DecodeFiles) -> None:
         self._decode_files = decode_files
+        self._said: set[int] = set()  # cameras of which it was said that nvJPEG can't read them
 
     @classmethod
     def on(cls, device: torch.device) -> GpuJpegs:
@@ -49,7 +50,8 @@ class GpuJpegs:
 
             gpu_jpegs = cls(lambda files: list(decode_jpeg(files, mode=ImageReadMode.RGB, device=device)))
             gpu_jpegs._decode_files([_bytes_of(_plain_jpeg())] * 4)  # which takes its memory
-        except (ImportError, RuntimeError) as error:
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:
+            # an AttributeError: torchvision only warns when the library of its decoders can't be loaded
             raise EngineError(
                 f"engine.jpeg_decoder is 'nvjpeg', but torchvision can't decode on {device} ({error}); install the "
                 f"CUDA build of torchvision for torch {torch.__version__}, or set engine.jpeg_decoder to opencv"
@@ -71,11 +73,19 @@ class GpuJpegs:
         files = [_bytes_of(frame.data) for frame in frames]
         try:
             return [_rows(picture) for picture in self._decode_files(files)]
+        except torch.OutOfMemoryError:  # which says nothing of a file
+            raise
         except RuntimeError as error:
             if len(frames) == 1:
-                logger.warning("nvJPEG can't read a frame of camera %d: %s", frames[0].camera, error)
+                self._say(frames[0].camera, error)
                 return [None]
         return [picture for frame in frames for picture in self.decode([frame])]
+
+    def _say(self, camera: int, error: RuntimeError) -> None:
+        """A camera's files are alike: loudly at the first of them alone."""
+        level = logging.DEBUG if camera in self._said else logging.WARNING
+        self._said.add(camera)
+        logger.log(level, "nvJPEG can't read a frame of camera %d, which OpenCV decodes instead: %s", camera, error)
 
 
 def jpegs_by_options(wanted: LoadOptions, device: torch.device) -> GpuJpegs | None:

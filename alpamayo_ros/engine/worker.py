@@ -177,7 +177,6 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            self._free_since = time.monotonic()
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._job or self._questions or self._may_prepare)
                 if self._stopping:
@@ -199,6 +198,8 @@ class Worker:
                 logger.exception("the worker goes on after an error")
             finally:
                 self._present = self._busy_since = None
+                if not idle:  # frames of the very tick may be prepared between its last message and its start
+                    self._free_since = time.monotonic()
 
     @property
     def _may_prepare(self) -> bool:

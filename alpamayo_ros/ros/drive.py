@@ -26,6 +26,7 @@ from alpamayo_ros.ros.report import Tally, TickReport
 
 logger = logging.getLogger(__name__)
 
+USUAL_ODOMETRY_FRAME = "odom"  # by REP-105
 SPEED_MISMATCH = 2.0  # m/s between the poses' speed and the twist; a twist in the wrong frame is off by more
 
 
@@ -254,8 +255,8 @@ class Drive:
 
     @property
     def odometry_frame(self) -> str:
-        """The odometry's frame_id; "odom" until one has come."""
-        return self._builder.odometry_frame or "odom"
+        """The odometry's frame_id; the usual one until one has come."""
+        return self._builder.odometry_frame or USUAL_ODOMETRY_FRAME
 
     # How
 

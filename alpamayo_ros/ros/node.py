@@ -32,12 +32,13 @@ from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.msg import InferenceStatus
+from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
-from alpamayo_ros.ros.drive import Drive, Sinks
+from alpamayo_ros.ros.drive import USUAL_ODOMETRY_FRAME, Drive, Sinks
 from alpamayo_ros.ros.inputs import Inputs
 from alpamayo_ros.ros.logs import RosLogHandler
 from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
@@ -174,13 +175,25 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         input_topics(self, settings)  # before minutes of loading
         started = time.monotonic()
         self._reporter.loading(f"loading engine {settings.engine.kind}")
+        for frame_id in (settings.odometry.base_frame, USUAL_ODOMETRY_FRAME):
+            serialized.warm_up(frame_id)
         engine = self._make_engine(settings)
         try:
             self._reporter.loading(f"warming up {engine.info.engine} on {engine.info.device}")
             engine.warm_up()
+            self._configured = self._assemble(settings, engine)
         except BaseException:
             engine.close()
             raise
+        gc.collect()
+        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
+        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info.describe()}")
+        if not engine.info.trained:
+            self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
+        return super().on_configure(state)
+
+    def _assemble(self, settings: Settings, engine: Engine) -> Configured:
+        """All that goes with the engine."""
         overlay = Overlay(self, settings, self._input_group) if settings.overlay.publish else None
         outputs = Outputs(self, settings, overlay)
         sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
@@ -189,13 +202,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
         topics = {name: stream.endpoint.topic for name, stream in inputs.cameras.items()}
         log = TickLog(self.get_logger(), topics, inputs.odometry.endpoint.topic)
-        self._configured = Configured(engine, recorder, outputs, drive, inputs, log)
-        gc.collect()
-        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
-        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info.describe()}")
-        if not engine.info.trained:
-            self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
-        return super().on_configure(state)
+        return Configured(engine, recorder, outputs, drive, inputs, log)
 
     @logged
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:

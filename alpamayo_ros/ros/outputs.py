@@ -43,7 +43,6 @@ class Outputs:
         self._node = node
         self._overlay = overlay
         self._base_frame = settings.odometry.base_frame
-        serialized.warm_up(self._base_frame)
         self._place: tuple[Array | None, str] = (None, self._base_frame)  # the vehicle's last one, and in which frame
         wanted = settings.output.autoware_trajectory
         self._topics = TOPICS | ({"autoware_trajectory": autoware.Trajectory} if wanted else {})

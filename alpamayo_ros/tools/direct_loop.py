@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -50,34 +52,48 @@ class Routes:
 
 def drive_directly(checkpoint: str, routes: Routes, jobs: int) -> list[ClosedLoopScore]:
     """The scores of routes by a checkpoint (folder or name), driven in so many processes, in their order."""
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, (checkpoint,)) as pool:
-        started = {pool.submit(_drive, seed, routes): seed for seed in routes.seeds}
+    with _processes(jobs) as pool:
+        started = {pool.submit(_drive, checkpoint, seed, routes): seed for seed in routes.seeds}
         scores: dict[int, ClosedLoopScore] = {}
         for done in progress(as_completed(started), desc="driven directly", unit=" routes", total=len(started)):
             scores[started[done]] = done.result()
     return [scores[seed] for seed in routes.seeds]
 
 
-_policy: Policy  # of a worker process
+@contextmanager
+def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """So many processes. After an error or a signal they end at once: the routes that wait would take hours."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown()
 
 
-def _prepare(checkpoint: str) -> None:
-    global _policy
+@cache
+def _policy(checkpoint: str) -> Policy:
+    """Of a worker process. Not its initializer: an error there would be told as that of a broken pool."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    _policy = engine_policy(TransformersEngine.load(checkpoint, device="cpu"), SAMPLING)
+    return engine_policy(TransformersEngine.load(checkpoint, device="cpu"), SAMPLING)
 
 
-def _drive(seed: int, routes: Routes) -> ClosedLoopScore:
-    world = World.random(seed, routes.length)
+def _drive(checkpoint: str, seed: int, routes: Routes) -> ClosedLoopScore:
+    policy, world = _policy(checkpoint), World.random(seed, routes.length)
     renderer = Renderer(world, rig(*routes.size))
-    return score(world, drive_closed_loop(world, _policy, renderer=renderer, latency_s=routes.latency_s))
+    return score(world, drive_closed_loop(world, policy, renderer=renderer, latency_s=routes.latency_s))
 
 
 def compare_directly(routes: Routes, jobs: int) -> dict[str, list[ClosedLoopScore]]:
     """The same routes by the expert's own plans and by what needs no model, which need no pictures."""
     tasks = [(name, seed) for name in COMPARED for seed in routes.seeds]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with _processes(jobs) as pool:
         started = [pool.submit(_drive_without_model, name, seed, routes) for name, seed in tasks]
         done = [each.result() for each in progress(started, desc="what needs no model", unit=" routes")]
     count = len(routes.seeds)
@@ -113,6 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if not 1 <= options.routes <= MOST_ROUTES:
         raise ConfigurationError(f"--routes {options.routes}: expected 1 to {MOST_ROUTES}")
+    if options.jobs < 1:
+        raise ConfigurationError(f"--jobs {options.jobs}: expected at least 1")
     seeds = range(options.first_seed, options.first_seed + options.routes)
     routes = Routes(seeds, options.length, tuple(options.size), options.latency)
     trained = ModelConfig.load(options.checkpoint).trained

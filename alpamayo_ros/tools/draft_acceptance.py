@@ -30,6 +30,7 @@ from alpamayo_ros.stop_signals import stop_on_signals
 from alpamayo_ros.tools.command import guarded, run_command
 
 FORMAT = "alpamayo_ros draft acceptance 1"
+WRITING = [kind for kind in KINDS if kind != "null"]  # engines whose reasoning has tokens
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--routes", type=int, default=5, help="default 5")
     add("--length", type=float, default=500.0, metavar="M", help="of each route (default 500)")
     add("--first-seed", type=int, default=FIRST_HELD_OUT_SEED, help=f"of the worlds (default {FIRST_HELD_OUT_SEED})")
-    add("--engine", choices=KINDS, default="transformers", help="default transformers")
+    add("--engine", choices=WRITING, default="transformers", help="default transformers")
     add("--checkpoint", default="mini", help="default mini, which comes with the package")
     add("--device", default="auto", help="default auto: cuda where there is one")
     add("--temperature", type=float, default=0.6, help="of the reasoning; 0 is greedy (default 0.6, the node's)")

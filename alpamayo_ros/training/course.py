@@ -112,13 +112,14 @@ class Course:
             piece.learner,
         ) as recorder:
             self._train(recorder, most_steps)
-        if self.schedule is None:
-            raise EngineError(
-                f"{piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; "
-                "give more minutes, or the number of steps"
-            )
-        told = {"settings": asdict(settings), "schedule": asdict(self.schedule), "learner": self._learner}
-        self.trainer.save(self._out / STATE_FILE, told)
+            if self.schedule is None:
+                raise EngineError(
+                    f"{piece.minutes:g} min were over after {self.trainer.step} steps, too few to plan by; "
+                    "give more minutes, or the number of steps"
+                )
+            # before the drives that are being recorded are done, which nobody will see
+            told = {"settings": asdict(settings), "schedule": asdict(self.schedule), "learner": self._learner}
+            self.trainer.save(self._out / STATE_FILE, told)
 
     def _train(self, recorder: DriveRecorder, most_steps: int | None) -> None:
         first = self._store.drives

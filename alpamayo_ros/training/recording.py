@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -16,15 +17,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim import recorded_drive
 from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.recorded_drive import record_drive
+from alpamayo_ros.training import examples, observations
 from alpamayo_ros.training.examples import DriveExamples, examples_of
 
 READ_AHEAD, READERS = 8, 3  # drives, and threads that read them
 RECORDED_AHEAD = 300  # drives on disk that nobody has asked for yet
+EXAMPLES_SOURCES = (examples.__file__, observations.__file__)
 JPEG_QUALITY = 90  # as the synthetic drive's topics have it
 
 
@@ -33,13 +37,21 @@ class Learner:
     """A checkpoint that drives some of the drives."""
 
     checkpoint: Path
-    every: int  # one of so many drives, those whose seeds it divides
+    every: int  # one of so many drives, those whose seeds it divides; odd, to meet pushes and JPEG as often as others
     policy: Callable[[Path], Policy]  # makes paths of the checkpoint; called in each process that records
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.every % 2 == 0:
+            raise ConfigurationError(
+                f"the learner is to drive one of {self.every} drives; it has to be an odd number, since every second "
+                "drive is disturbed"
+            )
 
     @property
     def name(self) -> str:
-        """Of its weights and its share."""
-        return f"{Checkpoint.open(self.checkpoint).hash[:12]}-{self.every}"
+        """Of its weights, its way of driving and its share."""
+        way = hashlib.sha256(inspect.getsource(inspect.getmodule(self.policy) or self.policy).encode())
+        return f"{Checkpoint.open(self.checkpoint).hash[:12]}-{way.hexdigest()[:6]}-{self.every}"
 
 
 class DriveRecorder:
@@ -94,7 +106,7 @@ class DriveRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
@@ -178,6 +190,6 @@ def compressed(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _fingerprint(config: ModelConfig) -> str:
     """Changes when the world's code changes, or what examples are made with."""
     digest = hashlib.sha256(repr((config.action_space, config.history, config.images, JPEG_QUALITY)).encode())
-    for source in sorted(Path(recorded_drive.__file__).parent.glob("*.py")):
+    for source in (*sorted(Path(recorded_drive.__file__).parent.glob("*.py")), *map(Path, EXAMPLES_SOURCES)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]

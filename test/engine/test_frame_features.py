@@ -1,10 +1,12 @@
 """Frames in the hands of several threads: each is encoded once, and nobody waits for ever."""
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
+import numpy as np
 import pytest
 import torch
 from tiny_checkpoint import picture, raw_frame
@@ -184,6 +186,26 @@ def test_frames_are_decoded_side_by_side_and_a_bad_one_is_named_when_all_others_
         get(features, broken, *good)
     assert caught.value.serial == broken.serial
     assert {each.serial for each in good} == set(finished)
+
+
+def test_whoever_holds_a_fault_of_decoding_holds_no_view_of_the_data(
+    features: FrameFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are lent to an engine process; another thread that waited may hold the fault beyond that."""
+
+    def decode_without_memory(frame: Frame) -> None:
+        view = np.frombuffer(frame.data, np.uint8)
+        raise MemoryError(f"no room for the picture of {len(view)} bytes")
+
+    monkeypatch.setattr(frame_features, "decode", decode_without_memory)
+    owner = np.zeros(500, np.uint8)
+    lent, alive = memoryview(owner), weakref.ref(owner)
+    del owner
+    with pytest.raises(MemoryError) as caught:
+        features.prepare([Frame(10_000_002, 6, 0, lent, "jpeg")])
+    lent.release()
+    assert alive() is None
+    assert "500 bytes" in str(caught.value)
 
 
 def test_forgetting_while_a_frame_is_on_its_way_leaves_nobody_waiting(

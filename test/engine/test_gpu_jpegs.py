@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import cv2
 import numpy as np
@@ -98,6 +101,25 @@ def test_what_the_device_can_not_read_the_host_decodes_and_the_others_stay(
     assert decoder.calls == [3, 1, 1, 1]
 
 
+def test_a_camera_that_the_device_can_not_read_is_named_once(
+    features: FrameFeatures, caplog: pytest.LogCaptureFixture
+) -> None:
+    for serial in (1, 2, 3):
+        features.prepare([jpeg(serial, width=UNREADABLE)])
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "nvJPEG can't read a frame of camera 1" in warnings[0]
+
+
+def test_too_little_memory_is_no_fault_of_a_file(caplog: pytest.LogCaptureFixture) -> None:
+    def decode_files(files: list[Tensor]) -> list[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        GpuJpegs(decode_files).decode([jpeg(1), jpeg(2)])
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("kept", [0, 1, 300])
 def test_a_truncated_file_is_refused_and_never_reaches_the_device(
     features: FrameFeatures, decoder: Decoder, kept: int
@@ -121,3 +143,19 @@ def test_it_takes_a_cuda_device() -> None:
         jpegs_by_options(LoadOptions(jpeg_decoder="nvjpeg"), CPU)
     with pytest.raises(ConfigurationError, match="'turbo'; it has to be one of opencv, nvjpeg"):
         jpegs_by_options(LoadOptions(jpeg_decoder="turbo"), CPU)
+
+
+def test_a_torchvision_without_its_decoders_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Built for another torch, its library can't be loaded; at import that is a warning."""
+
+    def decode_jpeg(files: list[Tensor], mode: int, device: torch.device) -> list[Tensor]:
+        return list(torch.ops.alpamayo_no_such_library.decode_jpegs_cuda(files, mode, device))
+
+    stand_in = ModuleType("torchvision.io")
+    vars(stand_in).update(ImageReadMode=SimpleNamespace(RGB=3), decode_jpeg=decode_jpeg)
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.io", stand_in)
+    with pytest.raises(EngineError, match=r"can't decode on cuda .*decode_jpegs_cuda.*; install the CUDA build"):
+        GpuJpegs.on(torch.device("cuda"))

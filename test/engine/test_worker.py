@@ -88,6 +88,23 @@ def test_the_wait_for_a_busy_engine_is_told_apart_from_the_node_s_own_time(start
     assert 0 < second.assemble_ms < 150
 
 
+def test_preparing_frames_of_the_tick_is_no_wait_for_the_last_one(start):
+    class Preparing(NullEngine):
+        def prepare(self, frames):
+            prepared.set()
+
+    prepared = threading.Event()
+    worker, outcomes = start(Preparing())
+    arrived = time.monotonic()
+    worker.prepare(next(iter(observation().frames.values()))[:1])
+    assert prepared.wait(5)
+    time.sleep(0.05)
+    worker.submit(observation(), OPTIONS, arrived)
+    (outcome,) = outcomes.wait(1)
+    assert outcome.wait_ms == 0
+    assert outcome.assemble_ms >= 50
+
+
 def test_the_latest_observation_wins_and_the_replaced_one_is_reported_as_engine_busy(start):
     gate = Gate()
     worker, outcomes = start(NullEngine(before=gate))

@@ -100,6 +100,32 @@ def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reas
     assert node.state == "active"
 
 
+@pytest.mark.parametrize("where", ["serialized.warm_up", "outputs.Outputs.__init__", "node.TickRecorder"])
+def test_an_engine_is_closed_when_what_goes_with_it_can_not_be_made(live, monkeypatch, where):
+    """A second one beside it may find no memory, and its process would stay."""
+    engines = []
+
+    class Counted(NullEngine):
+        def __init__(self):
+            super().__init__()
+            engines.append(self)
+
+        def close(self):
+            engines.remove(self)
+
+    def fail(*_):
+        raise ValueError("this ROS middleware doesn't write messages as CDR")
+
+    node = live.node(make_engine=lambda _: Counted(), start=False)
+    with monkeypatch.context() as broken:
+        broken.setattr(f"alpamayo_ros.ros.{where}", fail)
+        assert node.trigger_configure() == FAILURE
+    assert not engines
+    node.autostart()
+    assert node.state == "active"
+    assert len(engines) == 1
+
+
 def test_fifty_starts_and_stops_while_messages_arrive(live):
     node = live.node()
     driver = live.driver()

@@ -53,3 +53,9 @@ def test_drives_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_refuses_no_routes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--routes", "0"]) == 1
     assert "--routes 0: expected at least 1" in capsys.readouterr().err
+
+
+def test_refuses_an_engine_that_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--engine", "null", "--routes", "1", "--length", "60"])
+    assert "invalid choice: 'null'" in capsys.readouterr().err

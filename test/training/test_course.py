@@ -15,6 +15,7 @@ from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 from alpamayo_ros.tools import train_mini
+from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
 from alpamayo_ros.training.examples import examples_of
 from alpamayo_ros.training.recording import Learner
@@ -55,7 +56,7 @@ def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(toy: M
 
     with pytest.raises(ConfigurationError, match="can't go on with"):
         Course(toy, out, replace(TOY, batch=3), replace(PIECE, resume=True), CPU)
-    learner = Learner(SHIPPED / "mini", every=2)
+    learner = Learner(SHIPPED / "mini", every=3, policy=learner_policy)
     with pytest.raises(ConfigurationError, match="was trained with the learner None; it can't go on with"):
         Course(toy, out, TOY, replace(PIECE, resume=True, learner=learner), CPU)
     with pytest.raises(ConfigurationError, match="nothing to resume"):

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.repository import SHIPPED
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
@@ -46,9 +47,14 @@ def test_no_more_is_recorded_than_is_wanted(mini: ModelConfig, tmp_path: Path, m
 
 
 def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tmp_path: Path) -> None:
-    learner = Learner(SHIPPED / "mini", every=2, policy=learner_policy)
-    with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1, learner=learner) as recorder:
+    learner = Learner(SHIPPED / "mini", every=3, policy=learner_policy)
+    with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1, learner=learner) as recorder:
         its, experts = recorder.get(0), recorder.get(1)
-    with DriveRecorder(mini, tmp_path, [4, 5], seconds=2.6, workers=1) as recorder:
+    with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1) as recorder:
         assert not np.array_equal(recorder.get(0).histories, its.histories)
         assert np.array_equal(recorder.get(1).histories, experts.histories)
+
+
+def test_a_learner_that_would_never_be_disturbed_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="one of 4 drives; it has to be an odd number"):
+        Learner(SHIPPED / "mini", every=4, policy=learner_policy)

@@ -96,7 +96,7 @@ def test_preparing_frames_of_the_tick_is_no_wait_for_the_last_one(start):
     prepared = threading.Event()
     worker, outcomes = start(Preparing())
     arrived = time.monotonic()
-    worker.prepare(next(iter(observation().frames.values()))[:1])
+    worker.prepare([Frame(1, 0, 1, b"", "jpeg")])
     assert prepared.wait(5)
     time.sleep(0.05)
     worker.submit(observation(), OPTIONS, arrived)

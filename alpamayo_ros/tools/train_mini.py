@@ -110,6 +110,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=defaults.batch, help="ticks a step (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=defaults.peak_rate, help="learning rate (default: %(default)g)")
     parser.add_argument("--warm-up", type=int, default=defaults.warm_up, help="steps (default: %(default)s)")
+    parser.add_argument(
+        "--other-sentences",
+        type=float,
+        default=defaults.other_sentences,
+        metavar="SHARE",
+        help="of ticks, whose actions follow another sentence than the expert's (default: %(default)g)",
+    )
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
     parser.add_argument(
         "--kept-drives",
@@ -161,6 +168,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         first_drives=options.first_drives,
         kept_drives=options.kept_drives,
         drive_seconds=options.drive_seconds,
+        other_sentences=options.other_sentences,
     )
     if options.learner_every and options.begin_from is None:
         raise ConfigurationError("--learner-every needs a learner; give --begin-from")

@@ -36,7 +36,7 @@ class FlowDraws:
 class Losses:
     """All of them, each a mean over ticks."""
 
-    reasoning: Tensor  # nats of the whole reasoning
+    reasoning: Tensor  # nats of the whole reasoning, over the ticks with the expert's
     flow: Tensor  # squared error per normalised number
     drift: Tensor  # m^2: where the flow's errors would take the vehicle
     path: Tensor  # in units of 10 m, per coordinate, Huber's
@@ -105,8 +105,8 @@ class TrainedNetwork(nn.Module):
         before = hidden.gather(1, columns[..., None].expand(-1, -1, hidden.shape[-1]))
         logits = self.network.vlm.lm_head(before).float()
         nats = functional.cross_entropy(logits.flatten(0, 1), batch.reasoning.flatten(), reduction="none")
-        written = place < batch.reasoning_lengths[:, None]
-        return (nats.view(written.shape) * written).sum() / len(written)
+        learned = (place < batch.reasoning_lengths[:, None]) & batch.own_words[:, None]
+        return (nats.view(learned.shape) * learned).sum() / batch.own_words.sum().clamp(min=1)
 
     def _flow(self, batch: Batch, prefix: ReadPrefix, draws: FlowDraws) -> tuple[Tensor, Tensor]:
         """The squared error of the velocity, and of where the actions that it points at would take the vehicle.

@@ -12,10 +12,12 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import ImageConfig, patchify
 from alpamayo_ros.model.vocabulary import Vocabulary
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
 from alpamayo_ros.training.examples import DriveExamples
 from alpamayo_ros.training.layout import TokenTables
 from alpamayo_ros.training.observations import FIRST_TICK
 from alpamayo_ros.training.other_histories import OtherWay
+from alpamayo_ros.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,7 @@ class Batch:
     prompt_lengths: Tensor  # [B] int64
     reasoning: Tensor  # [B, R] int64: the reasoning with its closing tokens alone, padded
     reasoning_lengths: Tensor  # [B] int64
+    own_words: Tensor  # [B] bool, whether the reasoning is the expert's; another is read, and not learned
     actions: Tensor  # [B, 64, 2] normalised
     paths: Tensor  # [B, 64, 2] m
 
@@ -54,6 +57,8 @@ class ExampleStore:
     ) -> None:
         """Get ready for `capacity` drives of one length; the other arguments are those of TokenTables."""
         self.tables = TokenTables(config, vocabulary, image_size, longest)
+        for sentence in SENTENCE_CLASSES:  # all of them and in this order, whatever drives come first
+            self.tables.reasoning_row(sentence)
         self.device = device
         self._first_history = vocabulary.history_ids.start
         self._tokenizer = HistoryTokenizer(config.history)
@@ -90,24 +95,33 @@ class ExampleStore:
             self._reasonings, self._reasoning_lengths = map(self._sent, self.tables.padded_reasonings())
             self._texts = texts
 
-    def batch(self, ticks: Tensor, keep_navigation: Tensor, way: OtherWay | None = None) -> Batch:
+    def batch(
+        self,
+        ticks: Tensor,
+        keep_navigation: Tensor,
+        way: OtherWay | None = None,
+        further: Tensor | None = None,
+    ) -> Batch:
         """The batch of some ticks.
 
         Args:
             ticks: [B] int64, on the CPU as the rest.
             keep_navigation: [B] bool; where it is False the navigation text is left out.
             way: how their ego histories differ from the vehicle's; None: not at all.
+            further: [B] int64, by how many classes each sentence is another than the expert's; None: by none.
         """
         assert self._images is not None
         histories = self._histories[ticks]
         bins = self._sent(self._tokenizer.encode(histories if way is None else way.of(histories)))
+        further = self._sent(torch.zeros_like(ticks) if further is None else further)
         ticks, keep_navigation = self._sent(ticks), self._sent(keep_navigation)
         its = {name: column[ticks] for name, column in self._columns.items()}
         moments = torch.arange(1 - FRAMES_PER_CAMERA, 1, device=self.device)
         images = self._images[its["frame"][:, None] + moments]  # [B, moments, cameras, H, W, 3]
         prompt = torch.where(keep_navigation, its["prompt"], 0)
         prompts, lengths = self._prompts[prompt], self._prompt_lengths[prompt]
-        reasoning = self._reasonings[its["reasoning"]]
+        sentence = (its["reasoning"] + further) % len(SENTENCE_CLASSES)
+        reasoning = self._reasonings[sentence]
         history = self.tables.layout.history
         prompts[:, history.start : history.stop] = bins + self._first_history
         after = torch.arange(prompts.shape[1], device=self.device) - lengths[:, None]
@@ -117,22 +131,26 @@ class ExampleStore:
             token_ids=torch.where((after >= 0) & (after < reasoning.shape[1]), own, prompts),
             prompt_lengths=lengths,
             reasoning=reasoning,
-            reasoning_lengths=self._reasoning_lengths[its["reasoning"]],
+            reasoning_lengths=self._reasoning_lengths[sentence],
+            own_words=further == 0,
             actions=its["actions"],
             paths=its["paths"],
         )
 
-    def draw(self, count: int, drop_navigation: float, other_histories: float, generator: torch.Generator) -> Batch:
-        """A batch of `count` ticks drawn at random.
+    def draw(self, settings: TrainingSettings, generator: torch.Generator) -> Batch:
+        """A batch of ticks drawn at random, some without navigation, with another ego history or another sentence.
 
-        Each is without its navigation by one probability, and with another ego history by the other. The generator is
-        of the CPU, so that a seed gives the same batches on every device.
+        The generator is of the CPU, so that a seed gives the same batches on every device.
         """
+        count = settings.batch
         ticks = torch.randint(len(self), (count,), generator=generator)
         if len(self) < self._capacity * self._ticks:  # drives begin where the skipped ones end
             ticks = (self._skipped * self._ticks + ticks) % (self._capacity * self._ticks)
-        keep = torch.rand(count, generator=generator) >= drop_navigation
-        return self.batch(ticks, keep, OtherWay.draw(count, other_histories, generator))
+        keep = torch.rand(count, generator=generator) >= settings.drop_navigation
+        way = OtherWay.draw(count, settings.other_histories, generator)
+        further = torch.randint(1, len(SENTENCE_CLASSES), (count,), generator=generator)
+        other = torch.rand(count, generator=generator) < settings.other_sentences
+        return self.batch(ticks, keep, way, torch.where(other, further, 0))
 
     def _add(self, drive: DriveExamples) -> None:
         images = torch.from_numpy(drive.images)

@@ -108,7 +108,7 @@ class Trainer:
         """Those of a batch of keyed randomness."""
         settings = self.settings
         generator = torch.Generator().manual_seed(key)
-        batch = store.draw(settings.batch, settings.drop_navigation, settings.other_histories, generator)
+        batch = store.draw(settings, generator)
         draws = draw_flow(
             settings.batch,
             settings.flow_samples,

@@ -138,7 +138,7 @@ def test_a_store_draws_only_what_it_has(toy: ModelConfig, tmp_path: Path) -> Non
         store.add(drives[-1:])
         assert len(store) == len(drives) * len(first)
         there = torch.from_numpy(np.concatenate([drive.actions for drive in drives]))
-        drawn = store.draw(50, 0.0, 0.0, torch.Generator().manual_seed(0)).actions
+        drawn = store.draw(replace(settings, batch=50), torch.Generator().manual_seed(0)).actions
         assert all(any(torch.equal(one, each) for each in there) for one in drawn)
         assert all(any(torch.equal(one, each) for one in drawn) for each in there)
 

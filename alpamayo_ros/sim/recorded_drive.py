@@ -12,6 +12,7 @@ from alpamayo_ros.core.types import HORIZON, Array
 from alpamayo_ros.sim.closed_loop import Observer
 from alpamayo_ros.sim.disturbance import Disturbance
 from alpamayo_ros.sim.journey import STEP_S, Journey
+from alpamayo_ros.sim.other_routes import OtherRoutes
 from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
@@ -49,6 +50,7 @@ def record_drive(
     image_size: tuple[int, int] = IMAGE_SIZE,
     disturbed: bool = False,
     learner: Policy | None = None,
+    other_routes: float = 0.0,
 ) -> RecordedDrive:
     """Drive for so long in the world of that seed.
 
@@ -58,6 +60,8 @@ def record_drive(
         image_size: height and width, pixels.
         disturbed: push the vehicle off its lane now and then; `futures` then show how to get back.
         learner: whose paths are followed; `futures` then show what the expert would do there.
+        other_routes: share of the ticks before junctions whose plan, sentence and navigation are those of another way
+            out than the vehicle will take.
 
     Raises:
         ConfigurationError: a duration or size that can't be.
@@ -68,6 +72,7 @@ def record_drive(
     disturbance = Disturbance(seed) if disturbed else None
     observer = Observer(Renderer(world, rig(width, height)))
     wheel = SharedWheel(learner) if learner is not None else None
+    others = OtherRoutes(seed, other_routes) if other_routes else None
     count = max(round(seconds / PERIOD_S), 1)
     images = np.empty((count, len(CAMERAS), height, width, 3), np.uint8)
     poses, plans, speeds = np.empty((count, 3)), np.empty((count, HORIZON, 3)), np.empty(count)
@@ -79,6 +84,9 @@ def record_drive(
         poses[tick], speeds[tick], plans[tick] = vehicle[:3], vehicle.speed, journey.plan()
         classes[tick] = journey.reason
         navigation.append(journey.navigation)
+        advice = others.look(journey, PERIOD_S) if others is not None else None
+        if advice is not None:
+            plans[tick], classes[tick], navigation[tick] = advice.plan, advice.reason, advice.navigation
         if wheel is not None:
             wheel.look(observation, journey)
         for _ in range(round(PERIOD_S / STEP_S)):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
 from alpamayo_ros.core.types import Array, ConfigurationError
 from alpamayo_ros.sim.car_plans import FASTEST, CarPlan, plan_cars
-from alpamayo_ros.sim.path import Path, symmetric_turn
+from alpamayo_ros.sim.path import SPACING, Path, symmetric_turn
 
 LANE_WIDTH = 3.5  # m; one lane each way, traffic keeps right
 IN_LANE = -LANE_WIDTH / 2  # m left of a road's middle: the middle of the right lane
@@ -136,6 +136,19 @@ class World:
     def next_junction(self, along: float) -> Junction | None:
         """The first junction that isn't left behind at that distance along the route."""
         return next((junction for junction in self.junctions if junction.end > along), None)
+
+    def leaving_by(self, junction: Junction, turn: Turn) -> World:
+        """What the driver would know if the route left one of its junctions by another way out, and ended there."""
+        number = self.junctions.index(junction)
+        points = slice(round(junction.begin / SPACING))
+        until = Path(self.route.xy[points], self.route.heading[points], self.route.curvature[points])
+        end = junction.begin + _length(_connection(junction.middle, junction.heading, junction.exits[turn]))
+        return replace(
+            self,
+            route=Path.joined([until, junction.way(turn)]),
+            legs=self.legs[: number + 1],
+            junctions=(*self.junctions[:number], replace(junction, turn=turn, end=end)),
+        )
 
 
 def _road(rng: np.random.Generator, start: Array, heading: float) -> Path:

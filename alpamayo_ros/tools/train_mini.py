@@ -117,6 +117,13 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="SHARE",
         help="of ticks, whose actions follow another sentence than the expert's (default: %(default)g)",
     )
+    parser.add_argument(
+        "--other-routes",
+        type=float,
+        default=defaults.other_routes,
+        metavar="SHARE",
+        help="of ticks before junctions, that show another way out than the drive's (default: %(default)g)",
+    )
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
     parser.add_argument(
         "--kept-drives",
@@ -169,6 +176,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         kept_drives=options.kept_drives,
         drive_seconds=options.drive_seconds,
         other_sentences=options.other_sentences,
+        other_routes=options.other_routes,
     )
     if options.learner_every and options.begin_from is None:
         raise ConfigurationError("--learner-every needs a learner; give --begin-from")

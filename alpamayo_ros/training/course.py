@@ -110,6 +110,7 @@ class Course:
             piece.workers,
             piece.keep_drives,
             piece.learner,
+            settings.other_routes,
         ) as recorder:
             self._train(recorder, most_steps)
             if self.schedule is None:

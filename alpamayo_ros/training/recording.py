@@ -71,6 +71,7 @@ class DriveRecorder:
         workers: int,
         keep: bool = True,
         learner: Learner | None = None,
+        other_routes: float = 0.0,
     ) -> None:
         """Start.
 
@@ -82,10 +83,12 @@ class DriveRecorder:
             workers: Processes.
             learner: Who drives some of them; None: the expert drives all.
             keep: Leave the files there. A drive of 30 s is 55 MB; without, each goes when it has been read.
+            other_routes: Share of the ticks before junctions that show another way out; see `record_drive`.
         """
         self._keep = keep
         driver = f"-{learner.name}" if learner is not None else ""
-        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s{driver}"
+        routes = f"-routes{other_routes:g}" if other_routes else ""
+        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s{driver}{routes}"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pool = ProcessPoolExecutor(
             workers,
@@ -95,7 +98,7 @@ class DriveRecorder:
         )
         self._loader = ThreadPoolExecutor(READERS)
         self._loaded: dict[int, Future[DriveExamples]] = {}
-        self._seeds, self._seconds = seeds, seconds
+        self._seeds, self._seconds, self._other_routes = seeds, seconds, other_routes
         self._drives: list[Future[Path]] = []
         self._most = len(seeds)
         self._begin_until(min(RECORDED_AHEAD, self._most))
@@ -144,7 +147,7 @@ class DriveRecorder:
     def _begin(self, seed: int) -> Future[Path]:
         path = self._folder / f"drive-{seed}.npz"
         if not path.is_file():
-            return self._pool.submit(_record, seed, self._seconds, path)
+            return self._pool.submit(_record, seed, self._seconds, self._other_routes, path)
         kept: Future[Path] = Future()
         kept.set_result(path)
         return kept
@@ -165,10 +168,10 @@ def _prepare_worker(checkpoint: str, learner: Learner | None) -> None:
         _every, _policy = learner.every, learner.policy(learner.checkpoint)
 
 
-def _record(seed: int, seconds: float, path: Path) -> Path:
+def _record(seed: int, seconds: float, other_routes: float, path: Path) -> Path:
     assert _config is not None
     learner = _policy if _every and seed % _every == 0 else None
-    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1, learner=learner)
+    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1, learner=learner, other_routes=other_routes)
     if seed % 4 >= 2:
         drive = replace(drive, images=compressed(drive.images))
     examples_of(drive, _config).save(path)

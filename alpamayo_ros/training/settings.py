@@ -28,10 +28,11 @@ class TrainingSettings:
     first_drives: int = 15  # there must be so many before the first step
     kept_drives: int = 1500  # at most in use at once, the newest; of 30 s each takes 55 MB of the device's memory
     other_histories: float = 0.5  # share of ticks whose ego history is another than the vehicle's
+    other_routes: float = 0.0  # share of the ticks before junctions that show another way out than the drive's
     other_sentences: float = 0.0  # share of ticks whose actions follow another sentence than the expert's
 
     def __post_init__(self) -> None:
-        for name in ("drop_navigation", "other_histories", "other_sentences"):
+        for name in ("drop_navigation", "other_histories", "other_routes", "other_sentences"):
             share = getattr(self, name)
             if not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} is {share}, expected a share from 0 to 1")

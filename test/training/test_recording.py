@@ -58,3 +58,14 @@ def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tm
 def test_a_learner_that_would_never_be_disturbed_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="one of 4 drives; it has to be an odd number"):
         Learner(SHIPPED / "mini", every=4, policy=learner_policy)
+
+
+def test_other_routes_are_recorded_and_lie_apart(mini: ModelConfig, tmp_path: Path) -> None:
+    with DriveRecorder(mini, tmp_path, [3], seconds=13.0, workers=1, other_routes=0.5) as recorder:
+        others = recorder.get(0)
+    with DriveRecorder(mini, tmp_path, [3], seconds=13.0, workers=1) as recorder:
+        assert recorder.ready == 0
+        own = recorder.get(0)
+    assert np.array_equal(own.images, others.images)
+    assert (own.navigation != others.navigation).sum() > 5
+    assert (own.paths != others.paths).any(axis=(1, 2)).sum() > 5

@@ -41,6 +41,7 @@ class RecordedDrive:
     sentences: tuple[str, ...]  # [T]
     classes: NDArray[np.int64]  # [T] index into SENTENCE_CLASSES
     navigation: tuple[str | None, ...]  # [T] as "Turn left in 30m"; None away from junctions
+    cars_ahead: NDArray[np.bool_]  # [T] whether the driver minds a car ahead on its route
 
 
 def record_drive(
@@ -76,7 +77,7 @@ def record_drive(
     count = max(round(seconds / PERIOD_S), 1)
     images = np.empty((count, len(CAMERAS), height, width, 3), np.uint8)
     poses, plans, speeds = np.empty((count, 3)), np.empty((count, HORIZON, 3)), np.empty(count)
-    classes, navigation = np.empty(count, np.int64), list[str | None]()
+    classes, navigation, cars_ahead = np.empty(count, np.int64), list[str | None](), np.empty(count, np.bool_)
     for tick in range(count):
         vehicle = journey.vehicle
         observation = observer.look(journey)
@@ -84,6 +85,7 @@ def record_drive(
         poses[tick], speeds[tick], plans[tick] = vehicle[:3], vehicle.speed, journey.plan()
         classes[tick] = journey.reason
         navigation.append(journey.navigation)
+        cars_ahead[tick] = journey.situation.car is not None
         advice = others.look(journey, PERIOD_S) if others is not None else None
         if advice is not None:
             plans[tick], classes[tick], navigation[tick] = advice.plan, advice.reason, advice.navigation
@@ -106,6 +108,7 @@ def record_drive(
         sentences=tuple(SENTENCE_CLASSES[each] for each in classes),
         classes=classes,
         navigation=tuple(navigation),
+        cars_ahead=cars_ahead,
     )
 
 

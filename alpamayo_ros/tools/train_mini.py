@@ -36,6 +36,7 @@ from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.tools.mini_scores import held_out_ticks, open_loop_scores
 from alpamayo_ros.tools.worker_processes import worker_processes
 from alpamayo_ros.training.course import STATE_FILE, Course, Piece
+from alpamayo_ros.training.emphasis import Emphasis
 from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import Schedule, TrainingSettings
 from alpamayo_ros.training.trainer import Trainer
@@ -124,6 +125,20 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="SHARE",
         help="of ticks before junctions, that show another way out than the drive's (default: %(default)g)",
     )
+    parser.add_argument(
+        "--car-weight",
+        type=float,
+        default=defaults.emphasis.cars,
+        metavar="N",
+        help="ticks behind a car are drawn so many times as often as on a free straight (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--road-weight",
+        type=float,
+        default=defaults.emphasis.roads,
+        metavar="N",
+        help="the same before junctions and in bends (default: %(default)g)",
+    )
     parser.add_argument("--drives", type=int, default=defaults.drives, help="at most (default: %(default)s)")
     parser.add_argument(
         "--kept-drives",
@@ -177,6 +192,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         drive_seconds=options.drive_seconds,
         other_sentences=options.other_sentences,
         other_routes=options.other_routes,
+        emphasis=Emphasis(options.car_weight, options.road_weight),
     )
     if options.learner_every and options.begin_from is None:
         raise ConfigurationError("--learner-every needs a learner; give --begin-from")

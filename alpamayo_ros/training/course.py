@@ -72,7 +72,7 @@ class Course:
         torch.set_float32_matmul_precision("high")
         vocabulary = config.load_vocabulary()
         capacity = min(settings.kept_drives, settings.drives)
-        self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, capacity, device)
+        self._store = ExampleStore(config, vocabulary, IMAGE_SIZE, LONGEST, capacity, device, settings.emphasis)
         self.trainer = Trainer(config, vocabulary, self._store.tables.layout, settings, device, piece.compiled)
         if piece.begin_from is not None:
             self.trainer.begin_from(piece.begin_from)

@@ -27,6 +27,7 @@ class DriveExamples:
     paths: NDArray[np.float32]  # [M, 64, 2] m in ego, xy
     sentences: NDArray[np.str_]  # [M]
     navigation: NDArray[np.str_]  # [M]; "" for none
+    cars_ahead: NDArray[np.bool_]  # [M]
 
     def __len__(self) -> int:
         return len(self.histories)
@@ -62,6 +63,7 @@ def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
         paths=futures[..., :2].numpy().astype(np.float32),
         sentences=np.array(drive.sentences[FIRST_TICK:]),
         navigation=np.array([text or "" for text in drive.navigation[FIRST_TICK:]]),
+        cars_ahead=drive.cars_ahead[FIRST_TICK:],
     )
 
 

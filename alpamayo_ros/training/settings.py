@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
+from alpamayo_ros.training.emphasis import EVENLY, Emphasis
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class TrainingSettings:
     other_histories: float = 0.5  # share of ticks whose ego history is another than the vehicle's
     other_routes: float = 0.0  # share of the ticks before junctions that show another way out than the drive's
     other_sentences: float = 0.0  # share of ticks whose actions follow another sentence than the expert's
+    emphasis: Emphasis = EVENLY  # which ticks are drawn more often
 
     def __post_init__(self) -> None:
         for name in ("drop_navigation", "other_histories", "other_routes", "other_sentences"):

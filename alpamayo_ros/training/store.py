@@ -13,6 +13,7 @@ from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.images import ImageConfig, patchify
 from alpamayo_ros.model.vocabulary import Vocabulary
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.training.emphasis import EVENLY, Emphasis
 from alpamayo_ros.training.examples import DriveExamples
 from alpamayo_ros.training.layout import TokenTables
 from alpamayo_ros.training.observations import FIRST_TICK
@@ -54,6 +55,7 @@ class ExampleStore:
         longest: int,
         capacity: int,
         device: torch.device,
+        emphasis: Emphasis = EVENLY,
     ) -> None:
         """Get ready for `capacity` drives of one length; the other arguments are those of TokenTables."""
         self.tables = TokenTables(config, vocabulary, image_size, longest)
@@ -62,10 +64,12 @@ class ExampleStore:
         self.device = device
         self._first_history = vocabulary.history_ids.start
         self._tokenizer = HistoryTokenizer(config.history)
-        self._capacity = capacity
+        self._capacity, self._emphasis = capacity, emphasis
         self._images: Tensor | None = None  # [capacity T, cameras, H, W, 3]
         self._columns: dict[str, Tensor] = {}  # each [capacity M, ...]
         self._histories = torch.empty(0)  # [capacity M, 16, 3], on the CPU, since their encoding waits for its input
+        self._weights = torch.empty(0)  # [capacity M] of each tick when it is drawn, on the CPU; 0 where none is yet
+        self._weights_until = torch.empty(0)  # [capacity M] their sums up to and with each
         self._ticks = 0  # M, of a drive
         self.drives = 0  # that were taken in, also those that newer ones have taken the place of
         self._skipped = 0  # of them; those never were here
@@ -88,6 +92,7 @@ class ExampleStore:
         """
         for drive in drives:
             self._add(drive)
+        self._weights_until = self._weights.cumsum(0)
         texts = (len(self.tables.prompts), len(self.tables.reasonings))
         if texts != self._texts:
             self.tables.check_lengths()
@@ -143,9 +148,8 @@ class ExampleStore:
         The generator is of the CPU, so that a seed gives the same batches on every device.
         """
         count = settings.batch
-        ticks = torch.randint(len(self), (count,), generator=generator)
-        if len(self) < self._capacity * self._ticks:  # drives begin where the skipped ones end
-            ticks = (self._skipped * self._ticks + ticks) % (self._capacity * self._ticks)
+        points = torch.rand(count, dtype=torch.float64, generator=generator) * self._weights_until[-1]
+        ticks = torch.searchsorted(self._weights_until, points, right=True)
         keep = torch.rand(count, generator=generator) >= settings.drop_navigation
         way = OtherWay.draw(count, settings.other_histories, generator)
         further = torch.randint(1, len(SENTENCE_CLASSES), (count,), generator=generator)
@@ -159,6 +163,7 @@ class ExampleStore:
             self._ticks = len(drive)
             self._images = self._room(images)
             self._histories = torch.empty((self._capacity * self._ticks, *drive.histories.shape[1:]))
+            self._weights = torch.zeros(self._capacity * self._ticks, dtype=torch.float64)
         if (frames, len(drive)) != (len(self._images) // self._capacity, self._ticks):
             raise ConfigurationError(
                 f"a drive of {frames} frames; the first one has {len(self._images) // self._capacity}, as all have to"
@@ -175,6 +180,7 @@ class ExampleStore:
         }
         rows = slice(place * len(drive), (place + 1) * len(drive))
         self._histories[rows] = torch.from_numpy(drive.histories)
+        self._weights[rows] = self._emphasis.weights(drive)
         for name, column in columns.items():
             if name not in self._columns:
                 self._columns[name] = self._room(column)

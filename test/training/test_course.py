@@ -17,6 +17,7 @@ from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 from alpamayo_ros.tools import train_mini
 from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
+from alpamayo_ros.training.emphasis import Emphasis
 from alpamayo_ros.training.examples import examples_of
 from alpamayo_ros.training.recording import Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
@@ -40,27 +41,28 @@ def weights(course: Course) -> dict[str, torch.Tensor]:
 
 
 def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(toy: ModelConfig, tmp_path: Path) -> None:
-    whole = Course(toy, tmp_path / "whole", TOY, replace(PIECE, schedule=Schedule(12, 0.1)), CPU)
+    settings = replace(TOY, other_sentences=0.5, other_routes=0.5, emphasis=Emphasis(cars=3.0, roads=2.0))
+    whole = Course(toy, tmp_path / "whole", settings, replace(PIECE, schedule=Schedule(12, 0.1)), CPU)
     whole.run()
     out = tmp_path / "pieces"
     out.mkdir()
     (out / "drives").symlink_to(tmp_path / "whole" / "drives")  # as between pieces, drives are kept
-    first = Course(toy, out, TOY, replace(PIECE, schedule=Schedule(12, 0.1)), CPU)
+    first = Course(toy, out, settings, replace(PIECE, schedule=Schedule(12, 0.1)), CPU)
     first.run(most_steps=5)
     assert (first.trainer.step, first.finished) == (5, False)
-    rest = Course(toy, out, TOY, replace(PIECE, resume=True), CPU)
+    rest = Course(toy, out, settings, replace(PIECE, resume=True), CPU)
     rest.run()
     assert rest.finished
     assert all(torch.equal(weights(rest)[name], tensor) for name, tensor in weights(whole).items())
     assert not all(torch.equal(weights(first)[name], tensor) for name, tensor in weights(whole).items())
 
     with pytest.raises(ConfigurationError, match="can't go on with"):
-        Course(toy, out, replace(TOY, batch=3), replace(PIECE, resume=True), CPU)
+        Course(toy, out, replace(settings, batch=3), replace(PIECE, resume=True), CPU)
     learner = Learner(SHIPPED / "mini", every=3, policy=learner_policy)
     with pytest.raises(ConfigurationError, match="was trained with the learner None; it can't go on with"):
-        Course(toy, out, TOY, replace(PIECE, resume=True, learner=learner), CPU)
+        Course(toy, out, settings, replace(PIECE, resume=True, learner=learner), CPU)
     with pytest.raises(ConfigurationError, match="nothing to resume"):
-        Course(toy, tmp_path / "empty", TOY, replace(PIECE, resume=True), CPU)
+        Course(toy, tmp_path / "empty", settings, replace(PIECE, resume=True), CPU)
 
 
 def test_nothing_is_trained_on_worlds_that_are_held_out() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from alpamayo_ros.core.types import ConfigurationError, EngineError
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
+from alpamayo_ros.training.examples import blank_examples
 from alpamayo_ros.training.recording import DriveRecorder, Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 from alpamayo_ros.training.store import ExampleStore
@@ -125,8 +126,7 @@ class Course:
     def _train(self, recorder: DriveRecorder, most_steps: int | None) -> None:
         first = self._store.drives
         if self._piece.compiled:
-            self._take_in(recorder, first, first + 1)
-            self.trainer.compile_on(self._store)
+            self._compile()
         measured_from = 0.0
         last = None if most_steps is None else self.trainer.step + most_steps
         total = self.schedule.steps if self.schedule else None
@@ -145,6 +145,13 @@ class Course:
                     self.schedule = self._planned(pace, recorder.ready)
                     bar.total = self.schedule.steps
                     recorder.end_at(self.schedule.drives_at(self.schedule.steps, self._settings) - first)
+
+    def _compile(self) -> None:
+        """While the first drives are being recorded."""
+        config, device = self._config, self.trainer.device
+        blank = ExampleStore(config, config.load_vocabulary(), IMAGE_SIZE, LONGEST, 1, device)
+        blank.add([blank_examples(IMAGE_SIZE, config)])
+        self.trainer.compile_on(blank)
 
     def _planned(self, step_seconds: float, recorded: int) -> Schedule:
         """What fits into the rest of this piece and the pieces to come, by the pace so far."""

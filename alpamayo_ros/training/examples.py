@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from alpamayo_ros.core.types import HISTORY_LENGTH, HORIZON
 from alpamayo_ros.model.action_space import UnicycleActionSpace
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.images import target_size
 from alpamayo_ros.model.resize import resize
 from alpamayo_ros.sim.recorded_drive import RecordedDrive
-from alpamayo_ros.training.observations import FIRST_TICK, histories_of
+from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
+from alpamayo_ros.training.observations import CAMERAS, FIRST_TICK, histories_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,19 @@ class DriveExamples:
         """Read what `save` wrote."""
         with np.load(path) as content:
             return cls(**{field.name: content[field.name] for field in fields(cls)})
+
+
+def blank_examples(image_size: tuple[int, int], config: ModelConfig) -> DriveExamples:
+    """One tick that shows nothing: a batch of it has the shapes of every other, before any drive is there."""
+    return DriveExamples(
+        images=np.zeros((FIRST_TICK + 1, len(CAMERAS), *target_size(*image_size, config.images), 3), np.uint8),
+        histories=np.zeros((1, HISTORY_LENGTH, 3), np.float32),
+        actions=np.zeros((1, HORIZON, 2), np.float32),
+        paths=np.zeros((1, HORIZON, 2), np.float32),
+        sentences=np.array(SENTENCE_CLASSES[:1]),
+        navigation=np.array([""]),
+        cars_ahead=np.zeros(1, np.bool_),
+    )
 
 
 def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:

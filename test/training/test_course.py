@@ -65,6 +65,24 @@ def test_a_resumed_training_ends_with_the_weights_of_an_uninterrupted_one(toy: M
         Course(toy, tmp_path / "empty", settings, replace(PIECE, resume=True), CPU)
 
 
+def test_a_step_is_compiled_once_before_there_are_drives_and_is_the_same(
+    toy: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_, schedule = torch.compile, Schedule(3, 0.0)
+    plain = Course(toy, tmp_path, TOY, replace(PIECE, schedule=schedule), CPU)
+    plain.run()
+    monkeypatch.setattr(torch, "compile", lambda module, **options: compile_(module, backend="eager", **options))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = Course(toy, tmp_path, TOY, replace(PIECE, schedule=schedule, compiled=True), CPU)
+    compiled._compile()
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == 1
+    compiled.run()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+    assert all(torch.equal(weights(compiled)[name], tensor) for name, tensor in weights(plain).items())
+
+
 def test_nothing_is_trained_on_worlds_that_are_held_out() -> None:
     TrainingSettings(first_seed=FIRST_HELD_OUT_SEED - 4000, drives=4000)
     with pytest.raises(ConfigurationError, match="worlds from 1000000 on are held out"):

@@ -186,7 +186,19 @@ class Live:
         self._spin(driver)
         if connect:
             driver.connect()
+            self._wait_for_readers()
         return driver
+
+    def _wait_for_readers(self) -> None:
+        """Until the nodes under test know everybody who listens: what they send before is lost."""
+        nodes = [node for node, _ in self._running]
+        drivers = sum(isinstance(node, Driver) for node in nodes)
+        senders = [node for node in nodes if isinstance(node, AlpamayoNode)]
+        topics = [f"/alpamayo/output/{name}" for name in OUTPUTS]
+        wait_until(
+            lambda: all(node.count_subscribers(topic) >= drivers for node in senders for topic in topics),
+            "the node to know who listens",
+        )
 
     def call(self, kind: type, name: str, request: Any, timeout: float = 5.0) -> Any:
         """A service's response."""

@@ -13,7 +13,7 @@ from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
 from alpamayo_ros.core.incoming import stamp_ns
-from alpamayo_ros.core.types import BadImageError
+from alpamayo_ros.core.types import BadImageError, Skip, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
 
 
@@ -83,10 +83,22 @@ def test_each_thing_that_is_missing_is_named(live):
     driver.wait_for_skip("waiting_for_odometry")
     empty = driver.wait_for("trajectory", lambda message: not message.points)
     # that of the second skip, whichever that is: a tick may be decided before all of these frames are there
-    driver.wait_for("status", lambda status: status.ticks_skipped >= 2 and status.skip_reason == empty.reason)
+    second = driver.wait_for("status", lambda status: status.ticks_skipped == 2)
+    assert second.skip_reason == empty.reason
     (said,) = driver.wait_for("markers", lambda array: array.markers[0].ns == "skip").markers
     assert said.text == f"no path: {empty.reason}"
     driver.wait_for_skip("camera_stale")
+
+
+def test_an_empty_trajectory_comes_once_with_the_skip_that_is_one_too_many(live, monkeypatch):
+    node = live.node(start=False, **{"output.empty_after_skips": 2})
+    said = []
+    monkeypatch.setattr(node, "_publish_nothing", said.append)
+    counts = []
+    for in_a_row in (1, 2, 3, 4):
+        node._announce(Skip(SkipReason.WAITING_FOR_ODOMETRY), in_a_row)
+        counts.append(len(said))
+    assert counts == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

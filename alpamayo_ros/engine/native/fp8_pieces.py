@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.fp8_product import stored
 from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, product
 from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
-from alpamayo_ros.engine.native.kernel_pieces import KernelPieces
+from alpamayo_ros.engine.native.kernel_pieces import KernelRotation
 
 
-class Fp8Pieces:
+class Fp8Pieces(KernelRotation):
     """See Pieces. Hidden states are bfloat16."""
-
-    def __init__(self) -> None:
-        self._kernels = KernelPieces()
 
     def stored(self, weight: Tensor) -> Fp8Rows:
         """In FP8. Raises ConfigurationError for a size that products in FP8 don't take."""
@@ -33,15 +29,3 @@ class Fp8Pieces:
     def added_product(self, hidden: Tensor, x: Tensor | Fp8Rows, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
         return add_product(hidden, quantize(x) if isinstance(x, Tensor) else x, weight)
-
-    def norm_and_rotate(
-        self,
-        states: Tensor,
-        head_norms: tuple[Tensor, Tensor],
-        eps: float,
-        rotary: tuple[Tensor, Tensor],
-        cache: LayerCache,
-        slots: Tensor,
-    ) -> Tensor:
-        """See Pieces."""
-        return self._kernels.norm_and_rotate(states, head_norms, eps, rotary, cache, slots)

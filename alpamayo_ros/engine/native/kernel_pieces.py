@@ -20,7 +20,25 @@ WIDE_COLUMNS = 65536  # of the output, from here on
 MOST_WIDE_ROWS = 64
 
 
-class KernelPieces:
+class KernelRotation:
+    """Norm and rotary embedding by head: the same however the weights of products are kept."""
+
+    def norm_and_rotate(
+        self,
+        states: Tensor,
+        head_norms: tuple[Tensor, Tensor],
+        eps: float,
+        rotary: tuple[Tensor, Tensor],
+        cache: LayerCache,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Pieces."""
+        cosines, sines = (each[None] for each in rotary)
+        to = Destination(cache.keys, cache.values, slots)
+        return norm_and_rotate(states[None], HeadNorms(*head_norms, eps), cosines, sines, 1, to)
+
+
+class KernelPieces(KernelRotation):
     """See Pieces."""
 
     def stored(self, weight: Tensor) -> Tensor:
@@ -47,20 +65,6 @@ class KernelPieces:
         if _is_one(hidden):
             return linear(x, weight, residual=hidden)
         return hidden.addmm_(x, weight.T)
-
-    def norm_and_rotate(
-        self,
-        states: Tensor,
-        head_norms: tuple[Tensor, Tensor],
-        eps: float,
-        rotary: tuple[Tensor, Tensor],
-        cache: LayerCache,
-        slots: Tensor,
-    ) -> Tensor:
-        """See Pieces."""
-        cosines, sines = (each[None] for each in rotary)
-        to = Destination(cache.keys, cache.values, slots)
-        return norm_and_rotate(states[None], HeadNorms(*head_norms, eps), cosines, sines, 1, to)
 
 
 def _is_one(x: Tensor) -> bool:

@@ -55,7 +55,28 @@ class Pieces(Protocol[Matrix]):
         """
 
 
-class PlainPieces:
+class PlainRotation:
+    """Norm and rotary embedding by head: the same however the weights of products are kept."""
+
+    def norm_and_rotate(
+        self,
+        states: Tensor,
+        head_norms: tuple[Tensor, Tensor],
+        eps: float,
+        rotary: tuple[Tensor, Tensor],
+        cache: LayerCache,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Pieces."""
+        kv_heads, dim = cache.keys.shape[2:]
+        states = states.unflatten(-1, (-1, dim))
+        query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
+        cache.keys.flatten(0, 1).index_copy_(0, slots, _turned(key, head_norms[1], eps, rotary))
+        cache.values.flatten(0, 1).index_copy_(0, slots, value)
+        return _turned(query, head_norms[0], eps, rotary)
+
+
+class PlainPieces(PlainRotation):
     """Any device, and any number of tokens."""
 
     def stored(self, weight: Tensor) -> Tensor:
@@ -74,23 +95,6 @@ class PlainPieces:
     def added_product(self, hidden: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """See Pieces."""
         return hidden + functional.linear(x, weight)
-
-    def norm_and_rotate(
-        self,
-        states: Tensor,
-        head_norms: tuple[Tensor, Tensor],
-        eps: float,
-        rotary: tuple[Tensor, Tensor],
-        cache: LayerCache,
-        slots: Tensor,
-    ) -> Tensor:
-        """See Pieces."""
-        kv_heads, dim = cache.keys.shape[2:]
-        states = states.unflatten(-1, (-1, dim))
-        query, key, value = states.split((states.shape[1] - 2 * kv_heads, kv_heads, kv_heads), 1)
-        cache.keys.flatten(0, 1).index_copy_(0, slots, _turned(key, head_norms[1], eps, rotary))
-        cache.values.flatten(0, 1).index_copy_(0, slots, value)
-        return _turned(query, head_norms[0], eps, rotary)
 
 
 def _turned(states: Tensor, weight: Tensor, eps: float, rotary: tuple[Tensor, Tensor]) -> Tensor:

@@ -8,17 +8,13 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.fp8 import Fp8Rows
-from alpamayo_ros.engine.native.pieces import PlainPieces
+from alpamayo_ros.engine.native.pieces import PlainRotation
 from alpamayo_ros.model.pointwise import gated, norm
 
 
-class SimulatedFp8Pieces:
+class SimulatedFp8Pieces(PlainRotation):
     """See Pieces. As on a GPU, weights are FP8, and every token is rounded to FP8 before a product."""
-
-    def __init__(self) -> None:
-        self._plain = PlainPieces()
 
     def stored(self, weight: Tensor) -> Fp8Rows:
         """In FP8."""
@@ -36,18 +32,6 @@ class SimulatedFp8Pieces:
     def added_product(self, hidden: Tensor, x: Tensor, weight: Fp8Rows) -> Tensor:
         """See Pieces."""
         return hidden + _product(x, weight)
-
-    def norm_and_rotate(
-        self,
-        states: Tensor,
-        head_norms: tuple[Tensor, Tensor],
-        eps: float,
-        rotary: tuple[Tensor, Tensor],
-        cache: LayerCache,
-        slots: Tensor,
-    ) -> Tensor:
-        """See Pieces."""
-        return self._plain.norm_and_rotate(states, head_norms, eps, rotary, cache, slots)
 
 
 def _product(x: Tensor, weight: Fp8Rows) -> Tensor:

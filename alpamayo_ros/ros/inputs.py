@@ -17,6 +17,7 @@ from std_msgs.msg import String
 
 from alpamayo_ros.core.incoming import image_arguments, pose_from_message
 from alpamayo_ros.core.settings import CameraSettings, Settings
+from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.drive import Drive
 from alpamayo_ros.ros.report import Rate
 from alpamayo_ros.ros.topics import Endpoint, input_topics, topic_qos, type_name
@@ -113,6 +114,7 @@ class Inputs:
     def _on_odometry(self, message: Odometry) -> None:
         self.odometry.rate.count()
         frame_id, child_frame_id = message.header.frame_id, message.child_frame_id
+        serialized.warm_up(frame_id)  # with the first pose in this frame, and not while the first tick waits for it
         pose = self._transforms.base_pose(pose_from_message(message), frame_id, child_frame_id)
         self._drive.add_pose(pose, frame_id, child_frame_id)
 

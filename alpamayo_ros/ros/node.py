@@ -27,28 +27,23 @@ from std_srvs.srv import SetBool, Trigger
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, Skip, SkipReason
-from alpamayo_ros.engine.base import Engine, SupervisedEngine
+from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.job import Outcome
-from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.msg import InferenceStatus
-from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
+from alpamayo_ros.ros.configured import Configured, configured
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
-from alpamayo_ros.ros.drive import USUAL_ODOMETRY_FRAME, Drive, Sinks
-from alpamayo_ros.ros.inputs import Inputs
+from alpamayo_ros.ros.drive import Sinks
 from alpamayo_ros.ros.logs import RosLogHandler
-from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
-from alpamayo_ros.ros.overlay import Overlay
+from alpamayo_ros.ros.outputs import OUTPUT_QOS
 from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
-from alpamayo_ros.ros.reporter import Configured, Reporter
+from alpamayo_ros.ros.reporter import Reporter
 from alpamayo_ros.ros.status import status_message
-from alpamayo_ros.ros.tick_log import TickLog
-from alpamayo_ros.ros.topics import input_topics
 from alpamayo_ros.ros.transforms import Transforms
 from alpamayo_ros.srv import Ask
 
@@ -56,8 +51,6 @@ Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 HEARTBEAT = 1.0  # s
 POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
-STOP_TIMEOUT = 60.0  # s that a cleanup waits for the engine's present work
-KILL_TIMEOUT = 1.0  # s that it waits before it ends an engine's own process
 ASK_TIMEOUT = 60.0  # s
 SAVE_TIMEOUT = 30.0  # s
 
@@ -171,38 +164,22 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load and warm up the engine, and create the outputs."""
-        settings = self.settings
-        input_topics(self, settings)  # before minutes of loading
-        started = time.monotonic()
-        self._reporter.loading(f"loading engine {settings.engine.kind}")
-        for frame_id in (settings.odometry.base_frame, USUAL_ODOMETRY_FRAME):
-            serialized.warm_up(frame_id)
-        engine = self._make_engine(settings)
-        try:
-            self._reporter.loading(f"warming up {engine.info.engine} on {engine.info.device}")
-            engine.warm_up()
-            self._configured = self._assemble(settings, engine)
-        except BaseException:
-            engine.close()
-            raise
-        gc.collect()
-        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
-        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info.describe()}")
-        if not engine.info.trained:
-            self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
-        return super().on_configure(state)
-
-    def _assemble(self, settings: Settings, engine: Engine) -> Configured:
-        """All that goes with the engine."""
-        overlay = Overlay(self, settings, self._input_group) if settings.overlay.publish else None
-        outputs = Outputs(self, settings, overlay)
+        settings, started = self.settings, time.monotonic()
         sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
-        recorder = TickRecorder(settings, engine)
-        drive = Drive(settings, recorder.engine, self.now_ns, sinks)
-        inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
-        topics = {name: stream.endpoint.topic for name, stream in inputs.cameras.items()}
-        log = TickLog(self.get_logger(), topics, inputs.odometry.endpoint.topic)
-        return Configured(engine, recorder, outputs, drive, inputs, log)
+        made = configured(
+            self, settings, self._make_engine, sinks, self._transforms, self._input_group, self._reporter.loading
+        )
+        try:
+            info = made.engine.info
+            self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {info.describe()}")
+            if not info.trained:
+                self.get_logger().warning(f"{info.model} is not trained: its trajectories mean nothing")
+            result = super().on_configure(state)
+        except BaseException:
+            made.close()
+            raise
+        self._configured = made
+        return result
 
     @logged
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -211,7 +188,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         result = super().on_activate(state)
         try:
             configured.inputs.subscribe()
-        except RuntimeError:
+        except BaseException:
             configured.inputs.unsubscribe()
             super().on_deactivate(state)
             raise
@@ -251,16 +228,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
 
     def _release(self) -> None:
         configured, self._configured = self._configured, None
-        if configured is None:
-            return
-        if isinstance(configured.engine, SupervisedEngine) and not configured.drive.stop(KILL_TIMEOUT):
-            configured.engine.close()  # which ends its tick
-        if not configured.drive.stop(STOP_TIMEOUT):
-            raise TimeoutError(f"the engine is still at its tick after {STOP_TIMEOUT:g} s and can't be closed")
-        configured.engine.close()
-        configured.recorder.close()
-        configured.outputs.close()
-        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
+        if configured is not None:
+            configured.close()
 
     def now_ns(self) -> int:
         """The node's clock."""

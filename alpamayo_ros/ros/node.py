@@ -1,4 +1,4 @@
-"""The lifecycle node: transitions, services and the heartbeat around the drive.
+"""The lifecycle node: transitions and the heartbeat around the drive.
 
 Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
 inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
@@ -13,7 +13,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -22,7 +21,6 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
-from std_srvs.srv import SetBool, Trigger
 
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
@@ -35,7 +33,6 @@ from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.configured import Configured, configured
-from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.diagnostics import diagnostics_message
 from alpamayo_ros.ros.drive import Sinks
 from alpamayo_ros.ros.logs import RosLogHandler
@@ -43,16 +40,14 @@ from alpamayo_ros.ros.outputs import OUTPUT_QOS
 from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
 from alpamayo_ros.ros.reporter import Reporter
+from alpamayo_ros.ros.services import Services
 from alpamayo_ros.ros.status import status_message
 from alpamayo_ros.ros.transforms import Transforms
-from alpamayo_ros.srv import Ask
 
 Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 HEARTBEAT = 1.0  # s
 POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
-ASK_TIMEOUT = 60.0  # s
-SAVE_TIMEOUT = 30.0  # s
 
 
 def logged(transition: Transition) -> Transition:
@@ -102,7 +97,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._make_engine = make_engine or engine_by_settings
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
-        service_group = MutuallyExclusiveCallbackGroup()
         self._configured: Configured | None = None
         self._handler = RosLogHandler(self.get_logger())
         logging.getLogger("alpamayo_ros").addHandler(self._handler)
@@ -113,10 +107,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         # ordinary publishers: they speak in every lifecycle state
         self._status = self.create_publisher(InferenceStatus, "~/output/status", OUTPUT_QOS)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.create_service(Ask, "~/ask", self._on_ask, callback_group=service_group)
-        self.create_service(SetBool, "~/set_enabled", self._on_set_enabled, callback_group=service_group)
-        self.create_service(Trigger, "~/reset", self._on_reset, callback_group=service_group)
-        self.create_service(Trigger, "~/save_ticks", self._on_save_ticks, callback_group=service_group)
+        Services(self, lambda: self._configured, self._publish_nothing)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
         self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
@@ -297,59 +288,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_restart(self) -> None:
         if self._configured is not None:
             self._configured.outputs.clear_markers()
-
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self._configured is None:
-            response.message = f"nothing to reset: the node is {self.state}"
-            return response
-        self._configured.drive.reset("asked for")
-        response.success = True
-        response.message = "all inputs forgotten"
-        return response
-
-    def _on_set_enabled(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
-        if self._configured is None:
-            response.message = f"can't be enabled or disabled: the node is {self.state}"
-            return response
-        self._configured.drive.set_enabled(request.data)
-        if not request.data:
-            self._publish_nothing(SkipReason.DISABLED)
-        response.success = True
-        response.message = "enabled" if request.data else "disabled"
-        self.get_logger().info(f"{response.message} by ~/set_enabled")
-        return response
-
-    def _on_save_ticks(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self._configured is None:
-            response.message = f"no ticks to save: the node is {self.state}"
-            return response
-        try:
-            response.message = str(self._configured.recorder.save().result(SAVE_TIMEOUT))
-        except FutureTimeoutError:
-            response.message = f"not written within {SAVE_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
-        return response
-
-    def _on_ask(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
-        if self._configured is None or not self._configured.drive.is_active:
-            response.message = f"can't answer: the node is {self.state}"
-            return response
-        try:
-            answer, t0_ns = self._configured.drive.ask(request.question)
-            response.answer = answer.result(ASK_TIMEOUT)
-        except FutureTimeoutError:
-            response.message = f"no answer within {ASK_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
-        response.stamp = time_message(t0_ns)
-        return response
 
 
 def main(argv: list[str] | None = None) -> int:

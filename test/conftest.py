@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models gain nothing from m
 os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
 
 from domains import free_domain
+
+# Under nohup and in a script's background SIGHUP or SIGINT is ignored, and every child inherits that. A handler is not
+# inherited: this process goes on ignoring the signal, and what it starts gets it as from a terminal.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda _number, _frame: None)
 
 
 @pytest.fixture

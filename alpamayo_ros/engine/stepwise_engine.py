@@ -18,7 +18,7 @@ from alpamayo_ros.core.types import (
     Prediction,
     SamplingOptions,
 )
-from alpamayo_ros.engine.assemble import assemble_prediction
+from alpamayo_ros.engine.assemble import Assembly
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
@@ -162,16 +162,18 @@ class StepwiseEngine:
         clock = StageClock(self._model.device)
         ticks = [self._tick(observation, options, clock) for observation, options in pairs]
         reasoned = self._reason(ticks, clock)
+        rows = len(reasoned.texts) // len(ticks)
+        texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
         with clock.stage("expert"):
-            actions = self._denoise(ticks, reasoned)
-        with clock.stage("trajectory"):
-            rows = len(reasoned.texts) // len(ticks)
-            texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
+            denoised = self._denoise(ticks, reasoned)
+            assemblies = [  # while the device is at work
+                Assembly.begin(tick.observation, tick.options, own, self._model.action_space, self._model.vocabulary)
+                for tick, own in zip(ticks, texts, strict=True)
+            ]
+            actions = denoised.cpu()
+        with clock.host_stage("trajectory"):
             predictions = [
-                assemble_prediction(
-                    tick.observation, tick.options, own, its, self._model.action_space, self._model.vocabulary
-                )
-                for tick, own, its in zip(ticks, texts, actions.chunk(len(ticks)), strict=True)
+                assembly.finish(its) for assembly, its in zip(assemblies, actions.chunk(len(ticks)), strict=True)
             ]
         share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
         accepted = reasoned.drafts_accepted

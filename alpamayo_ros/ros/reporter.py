@@ -117,7 +117,7 @@ class Reporter:
 
     def _odometry(self, settings: Settings, configured: Configured | None, intake: Intake) -> OdometryReport:
         if configured is None:
-            return OdometryReport(settings.odometry.topic)
+            return OdometryReport(settings.odometry.pose_topic)
         stream = configured.inputs.odometry
         return OdometryReport(
             topic=stream.endpoint.topic,

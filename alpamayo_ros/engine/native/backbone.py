@@ -68,7 +68,7 @@ class NativeBackbone:
 
     def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
         """Encode single images, each as if it were alone."""
-        return self._vision.encode(ImagePatches.joined(patches))
+        return self._vision.encode_each(patches)
 
     def read(self, batch: PromptBatch, cache: PagedCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache, one after the other; see Backbone in model/backbone.py."""

@@ -65,6 +65,33 @@ def test_predictions_are_the_same(
     assert_same(native.predict(observation, drafted), theirs)
 
 
+@pytest.mark.parametrize(("tokens", "last"), [(6, [(2, 64)]), (40, [(2, 96)]), (90, [(1, 3), (1, 200)])], ids=str)
+def test_guidance_reads_the_end_of_the_reasoning_and_the_prompt_without_its_route_in_one_pass(
+    native: NativeEngine,
+    reference: TransformersEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+    last: list[tuple[int, int]],
+) -> None:
+    """Where both are longer than any captured pass, each is read alone."""
+    options = replace(SHORT, max_reasoning_tokens=tokens, guidance_weight=1.5, num_samples=2)
+    observation = drive((1,), navigation=ROUTE)
+    passes: list[tuple[int, int]] = []
+    extend = native._model.backbone.extend
+
+    def noted(batch: Any, cache: Any, token_ids: torch.Tensor, logits: int = 1) -> torch.Tensor:
+        passes.append(tuple(token_ids.shape))
+        return extend(batch, cache, token_ids, logits)
+
+    monkeypatch.setattr(native._model.backbone, "extend", noted)
+    ours = native.predict(observation, options)
+    assert len(passes) == len(last)
+    assert all(
+        rows == most_rows and count <= most for (rows, count), (most_rows, most) in zip(passes, last, strict=True)
+    )
+    assert_same(ours, reference.predict(observation, options))
+
+
 def test_answers_are_the_same(native: NativeEngine, reference: TransformersEngine) -> None:
     observation, options = drive(), replace(SHORT, max_reasoning_tokens=12)
     answer = native.ask(observation, "Is the road free?", options)

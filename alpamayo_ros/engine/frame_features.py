@@ -302,7 +302,14 @@ class FrameFeatures:
         """RGB uint8 [H, W, 3]; for a GPU decoded into memory that it reads by itself, and on its way there."""
         if self._uploads is None:
             return self._fitting(frame, torch.from_numpy(decode(frame)))
-        picture = self._fitting(frame, torch.from_numpy(decode(frame, _pinned)))
+        pinned = []  # PyTorch gives this memory again when the copies from it are done
+
+        def room(height: int, width: int) -> NDArray[np.uint8]:
+            pinned.append(torch.empty(height, width, 3, dtype=torch.uint8, pin_memory=True))
+            return pinned[-1].numpy()
+
+        decode(frame, room)
+        picture = self._fitting(frame, pinned[-1])
         with torch.cuda.stream(self._uploads):
             return picture.to(self._device, non_blocking=True)
 
@@ -315,11 +322,6 @@ class FrameFeatures:
             message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
             raise BadImageError(message, frame.serial) from error
         return picture
-
-
-def _pinned(height: int, width: int) -> NDArray[np.uint8]:
-    """Memory that a GPU reads by itself; PyTorch gives it again when the copies from it are done."""
-    return torch.empty(height, width, 3, dtype=torch.uint8, pin_memory=True).numpy()
 
 
 def _failed(result: Future[EncodedFrame]) -> bool:

@@ -47,6 +47,15 @@ def pose_from_message(message: Any) -> EgoPose:
     )
 
 
+def pose_from_transform(transform: Any) -> EgoPose:
+    """A geometry_msgs/TransformStamped as its child frame's pose in its header's frame."""
+    return EgoPose(
+        stamp_ns=stamp_ns(transform.header.stamp),
+        position=_vector(transform.transform.translation),
+        orientation=_quaternion(transform.transform.rotation),
+    )
+
+
 def mounting_from_transform(transform: Any) -> Mounting | None:
     """A geometry_msgs/TransformStamped as its child frame's place in its header's frame; None if it is no rotation."""
     orientation = _quaternion(transform.transform.rotation)

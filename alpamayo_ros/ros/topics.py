@@ -38,13 +38,13 @@ def topic_qos(
 
 
 def input_topics(node: Node, settings: Settings) -> dict[str, str]:
-    """The full topic of each parameter that names one, such as cameras.front_wide.topic.
+    """The full topic of each parameter that names one, such as cameras.front_wide.topic; /tf as an odometry.
 
     Raises:
         ConfigurationError: a name can't be one of a topic, or two inputs have the same, by a namespace or a remapping.
     """
     wanted = {f"cameras.{camera.name}.topic": camera.topic for camera in settings.cameras}
-    wanted["odometry.topic"] = settings.odometry.topic
+    wanted["odometry.topic"] = settings.odometry.pose_topic
     resolved: dict[str, str] = {}
     for parameter, topic in wanted.items():
         try:

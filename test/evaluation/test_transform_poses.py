@@ -181,7 +181,9 @@ def test_a_bag_without_tf_is_named_with_what_it_has(tmp_path: Path) -> None:
     bag = write(tmp_path / "bag", drive(straight(1.0)))
     with BagReader(bag) as reader, pytest.raises(ConfigurationError) as caught:
         BagInputs(reader, settings, TransformPoses(TransformFrames(), settings.odometry))
-    assert "/tf (tf2_msgs/msg/TFMessage, --pose-source tf) is missing" in str(caught.value)
+    assert "/tf (tf2_msgs/msg/TFMessage, --pose-source tf, or parameter odometry.source) is missing" in str(
+        caught.value
+    )
     assert "/odometry (nav_msgs/msg/Odometry, 201)" in str(caught.value)
 
 

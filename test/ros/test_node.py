@@ -15,6 +15,7 @@ from std_srvs.srv import SetBool, Trigger
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import BadImageError, Skip, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros import serialized
 
 
 def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):
@@ -51,6 +52,19 @@ def test_everything_of_one_tick_carries_its_t0(live):
     assert status.cameras[0].used >= 4
     assert list(status.stages) == ["wait", "assemble", "predict", "publish"]
     assert abs(status.age_at_publication) < 5
+
+
+def test_what_a_path_in_another_frame_needs_is_made_when_the_first_pose_comes_and_not_in_its_first_tick(live):
+    made = serialized._path_template, serialized._trajectory_template
+    node = live.node()
+    driver = live.driver()
+    driver.send_odometry(node.now_ns(), frame_id="garage")
+    wait_until(lambda: node._configured.drive.counts()["odometry"].received, "the pose")
+    before = [each.cache_info().misses for each in made]
+    t0 = driver.play(frame_id="garage")
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.header.frame_id == "garage"
+    assert [each.cache_info().misses for each in made] == before
 
 
 def test_in_base_link_the_path_begins_at_the_vehicle_and_markers_move_with_it(live):

@@ -133,7 +133,7 @@ class Server:
         try:
             message = decode(data, None if loan is None else loan.lend)
         except WireError as error:
-            self._port.send(Failure(EngineError.__name__, str(error)))
+            self._port.send(Failure(EngineError.__name__, str(error), to=error.kind))
             return
         if isinstance(message, NewMemory):
             self._memory = LentMemory(recv_handle(self._port.connection), message.size)

@@ -167,11 +167,13 @@ class StepwiseEngine:
             ticks = [self._tick(*pair, clock) for pair in pairs[:-1]]
             ticks.append(encoding.enter_context(self._coming_tick(*pairs[-1], clock)))
             prompts = self._read(ticks, clock)  # queued behind the last tick's encoding
+        noise = torch.cat([self._noise(tick.options) for tick in ticks])
+        noise = to_device(noise * ticks[0].options.noise_temperature, self._model.device)
         reasoned = self._reason(ticks, prompts, clock)
         rows = len(reasoned.texts) // len(ticks)
         texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
         with clock.stage("expert"):
-            denoised = self._denoise(ticks, reasoned)
+            denoised = self._denoise(ticks, reasoned, noise)
             assemblies = [  # while the device is at work
                 Assembly.begin(tick.observation, tick.options, own, self._model.action_space, self._model.vocabulary)
                 for tick, own in zip(ticks, texts, strict=True)
@@ -264,14 +266,13 @@ class StepwiseEngine:
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
         return Reasoned(batch, cache, texts, ends, accepted, unread)
 
-    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned, noise: Tensor) -> Tensor:
         """Normalised actions [ticks K, N, 2]."""
         model, options = self._model, ticks[0].options
         samples = options.num_samples // rows_of(options)
         batch, weight = reasoned.batch, 1.0 if options.guidance_weight is None else options.guidance_weight
         without_route = self._without_route(ticks[0], reasoned, samples) if is_guided(options) else None
         prefix = reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas)
-        noise = torch.cat([self._noise(tick.options) for tick in ticks]) * options.noise_temperature
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return model.denoise(prefix, without_route, weight, samples, noise, steps)
 

@@ -12,7 +12,7 @@ import torch
 from tiny_checkpoint import picture, raw_frame
 
 from alpamayo_ros.core.types import BadImageError, Frame
-from alpamayo_ros.engine import frame_features
+from alpamayo_ros.engine import frame_decoding
 from alpamayo_ros.engine.frame_features import WAITING, FoundFrames, FrameFeatures
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
@@ -217,7 +217,7 @@ def test_frames_are_decoded_side_by_side_and_a_bad_one_is_named_when_all_others_
         finished.append(frame.serial)
         return image
 
-    monkeypatch.setattr(frame_features, "decode", decode_with_others)
+    monkeypatch.setattr(frame_decoding, "decode", decode_with_others)
     good, broken = [frame(seed) for seed in range(3)], Frame(10_000_001, 6, 0, b"no jpeg", "jpeg")
     with pytest.raises(BadImageError) as caught:
         get(features, broken, *good)
@@ -234,7 +234,7 @@ def test_whoever_holds_a_fault_of_decoding_holds_no_view_of_the_data(
         view = np.frombuffer(frame.data, np.uint8)
         raise MemoryError(f"no room for the picture of {len(view)} bytes")
 
-    monkeypatch.setattr(frame_features, "decode", decode_without_memory)
+    monkeypatch.setattr(frame_decoding, "decode", decode_without_memory)
     owner = np.zeros(500, np.uint8)
     lent, alive = memoryview(owner), weakref.ref(owner)
     del owner

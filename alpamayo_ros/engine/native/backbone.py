@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -56,13 +56,28 @@ class NativeBackbone:
             DecodeStep(text, pool, self._attend, draw, forbidden, *shape, self._max_blocks) for shape in shapes
         ]
 
-    def capture(self, memory: GraphMemory) -> None:
-        """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
+    @property
+    def steps(self) -> int:
+        """How many are rehearsed and captured."""
+        return len(self._steps)
+
+    def plan(self) -> None:
+        """Plan the prompts' attention on CUDA, for the calling thread."""
         layer = self._pool.layers[0]
         keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
         self._attend_to_itself.plan(self._text.geometry.num_attention_heads, keys, values)
+
+    def rehearse(self, done: Callable[[], object]) -> None:
+        """Run the steps once, on the current stream, for what is compiled on first use; `done` is called after each."""
+        for step in self._steps:
+            step.rehearse()
+            done()
+
+    def capture(self, memory: GraphMemory, done: Callable[[], object]) -> None:
+        """Record the steps on CUDA, the largest first: it sizes the memory that they share."""
         for step in reversed(self._steps):
             step.capture(memory)
+            done()
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Run the vision tower over images; each attends only to itself."""

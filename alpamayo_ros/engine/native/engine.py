@@ -45,8 +45,8 @@ class NativeEngine(StepwiseEngine):
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
-        device = model.device
-        self._thread = OwnThread("native", lambda: _use(device))
+        index = _index(model.device)
+        self._thread = OwnThread("native", lambda: _use(index))
 
     @classmethod
     def load(cls, checkpoint: str, **options: Any) -> NativeEngine:
@@ -138,7 +138,14 @@ class NativeEngine(StepwiseEngine):
         super().close()
 
 
-def _use(device: torch.device) -> None:
+def _use(index: int | None) -> None:
     """Let a new thread work on this device; it would begin with the first."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    if index is not None:
+        torch.cuda.set_device(index)
+
+
+def _index(device: torch.device) -> int | None:
+    """Its number, where "cuda" alone is the calling thread's; None: it isn't CUDA."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index

@@ -106,9 +106,10 @@ class NativeModel:
         shapes = shapes_to_capture(self.config.flow.num_inference_steps, self.max_samples)
         with progress(total=2 * (len(shapes) + self.backbone.steps), desc="warming up", unit=" graphs") as bar:
             with ThreadPoolExecutor(thread_name_prefix="compile") as threads:
+                streams = [torch.cuda.Stream(self.device) for _ in range(2)]
                 compiling = [
-                    threads.submit(_beside, self.device, self.flows.rehearse, shapes, bar.update),
-                    threads.submit(_beside, self.device, self.backbone.rehearse, bar.update),
+                    threads.submit(_beside, streams[0], self.flows.rehearse, shapes, bar.update),
+                    threads.submit(_beside, streams[1], self.backbone.rehearse, bar.update),
                 ]
                 self.backbone.plan()
             for each in compiling:
@@ -150,10 +151,8 @@ class NativeModel:
 
 
 @torch.inference_mode()
-def _beside(device: torch.device, work: Callable[..., None], *arguments: Any) -> None:
-    """Do it in a thread and on a stream of its own, and wait for the device."""
-    torch.cuda.set_device(device)
-    stream = torch.cuda.Stream(device)
+def _beside(stream: torch.cuda.Stream, work: Callable[..., None], *arguments: Any) -> None:
+    """Do it in this thread on a stream of its own and that stream's device, and wait for it."""
     with torch.cuda.stream(stream):
         work(*arguments)
     stream.synchronize()

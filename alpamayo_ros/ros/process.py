@@ -16,6 +16,7 @@ from rclpy.utilities import remove_ros_args
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.python_lock import share_python_lock
 from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 from alpamayo_ros.stop_signals import stop_on_signals
@@ -41,6 +42,7 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
         0 after an orderly end; 2, with one message on stderr, when the arguments or parameters can't be used.
     """
     _log_other_packages()
+    share_python_lock()
     stop = stop_on_signals()
     argv = list(sys.argv if argv is None else argv)
     try:

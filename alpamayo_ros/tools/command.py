@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -12,6 +13,7 @@ from typing import NoReturn
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.interruption import raise_on_signals
 
+NODE_NAME = re.compile("/?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
 INTERRUPTED = 130  # what shells report after Ctrl-C
 
 
@@ -75,6 +77,14 @@ def number_within(limit: float) -> Callable[[str], float]:
         return number
 
     return parse
+
+
+def node_name(text: str) -> str:
+    """For argparse: a ROS node's full name; without the slash that it begins with, one in the root namespace."""
+    if not NODE_NAME.fullmatch(text):
+        expected = "letters, digits, underscores and slashes, such as /alpamayo, no part beginning with a digit"
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a node's name: {expected}")
+    return text
 
 
 def _interrupted(interrupt: KeyboardInterrupt, text: str) -> int:

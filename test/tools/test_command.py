@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from alpamayo_ros.tools.command import guarded, run_command
+from alpamayo_ros.tools import evaluate_live, watch
+from alpamayo_ros.tools.command import guarded, node_name, run_command
 
 PROGRAM = """
 import os, signal
@@ -65,3 +66,17 @@ def test_a_file_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
 
     assert guarded(full, unusable=2) == 2
     assert capsys.readouterr().err == "error: [Errno 28] No space left on device: 'results'\n"
+
+
+@pytest.mark.parametrize("name", ["", "/", "a b", "/1st", "/a//b", "/a/", "~/a", "äöü"])
+@pytest.mark.parametrize("program", [watch, evaluate_live], ids=lambda program: program.__name__.rpartition(".")[2])
+def test_what_can_be_no_nodes_name_is_refused(program, name: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(["--config", "rig.yaml", "--out", "out", "--node", name][0 if program is evaluate_live else 4 :])
+    assert ended.value.code == 2
+    assert f"{name!r}: expected a node's name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["/alpamayo", "alpamayo", "/vehicle_1/alpamayo"])
+def test_a_nodes_name_is_taken_as_it_is(name: str) -> None:
+    assert node_name(name) == name

@@ -50,6 +50,32 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_its_streams_it_does_its_work_and_nothing_is_printed_into_its_files(
+    tmp_path: Path, closed: str
+) -> None:
+    program = """
+import sys
+from alpamayo_ros.tools.command import run_command
+
+def main():
+    with open("result", "w") as file:
+        print("said")
+        print("warned", file=sys.stderr)
+        file.write("written")
+    return 0
+
+run_command(main)
+"""
+    (tmp_path / "program.py").write_text(program)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+    command = ["bash", "-c", f"{sys.executable} program.py {closed}"]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "result").read_text() == "written"
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_during_the_imports_is_no_traceback(tmp_path: Path, name: str, status: int) -> None:
     slow = f"import os, signal, time\nos.kill(os.getpid(), signal.{name})\ntime.sleep(20)\n"

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.interruption import raise_on_signals
+from alpamayo_ros.standard_streams import open_closed_streams
 
 NODE_NAME = re.compile("/?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
 INTERRUPTED = 130  # what shells report after Ctrl-C
@@ -23,7 +24,7 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     That is 0 too when whoever read its output, such as `head`, has seen enough and is gone. SIGTERM and SIGHUP end it
     as Ctrl-C does, with their own status. Streams that it was started without, as services are at times, lead nowhere.
     """
-    _open_what_is_closed()
+    open_closed_streams()
     try:
         raise_on_signals()
         status = main()
@@ -41,20 +42,6 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _open_what_is_closed() -> None:
-    """What is opened later would get the number of such a stream, and what is printed would be in that file."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str | Callable[[], str] = "interrupted") -> int:

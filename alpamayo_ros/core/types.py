@@ -156,7 +156,7 @@ class SamplingOptions:
     top_p: float = 0.98
     seed: int = 0
     max_reasoning_tokens: int = 256  # at the cap, <|cot_end|><|traj_future_start|> is forced
-    deadline_ms: float | None = None  # the same is forced when the reasoning has used up this time
+    deadline_ms: float | None = None  # the same is forced when so much time is used up since the first token
     reasoning: str = "shared"  # "shared", "independent", "off" or "given"
     given_reasoning: str = ""  # the text, with reasoning="given"
     draft_token_ids: tuple[int, ...] = ()  # the last tick's reasoning; a hint that never changes the result

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from alpamayo_ros.core.types import Observation, SamplingOptions, Timings
 from alpamayo_ros.engine.reasoning import Text
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
@@ -24,6 +26,17 @@ class Tick:
     features: list[ImageFeatures]  # of all frames, in the order of the prompt
     frames_encoded: int  # how many of them were encoded for this tick
     prompt: Prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Prompts, with what was known of the text after them, in the cache."""
+
+    batch: PromptBatch  # a row per text
+    cache: Any  # the model's own
+    logits: Tensor  # [rows, 1 + drafts, V]: what comes after the prompt, and after each draft
+    fixed: Sequence[Text]  # one per row, where nothing is to be written
+    drafts: Sequence[int]  # that were read ahead, for one row alone
 
 
 @dataclass(frozen=True, eq=False)

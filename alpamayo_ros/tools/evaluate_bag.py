@@ -38,6 +38,7 @@ from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evalu
 from alpamayo_ros.evaluation.pose_source import OdometryPoses, PoseSource
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
+from alpamayo_ros.evaluation.shown_ticks import WORST
 from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
 from alpamayo_ros.evaluation.transform_poses import DEFAULT_WINDOW, LONGEST_SPAN, TransformFrames, TransformPoses
 from alpamayo_ros.tools.command import guarded, number_within, run_command
@@ -104,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help=f"end with status {TOO_BAD} when a figure is above it; NAME is one of {', '.join(NAMES)}; may be repeated",
     )
+    add("--pictures", type=int, default=WORST, metavar="N", help=f"worst ticks that the page shows (default {WORST})")
     add("--ideal", action="store_true", help="ignore arrival times: take every message as received at its stamp")
     return parser
 
@@ -135,7 +137,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         inputs = BagInputs(bag, settings, _pose_source(options, settings))
         engine = _engine(settings)
         try:
-            job = Job(bag, inputs, settings, engine, ideal=options.ideal, show_progress=True)
+            job = Job(bag, inputs, settings, engine, options.ideal, show_progress=True, pictures=options.pictures)
             report = evaluate(job, options.out, overwrite=options.overwrite)
         finally:
             engine.close()
@@ -240,9 +242,11 @@ def _engine(settings: Settings) -> Engine:
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """The parameters that the command line sets."""
+    """The parameters that the command line sets; refuses numbers that can't be."""
     if not 0.1 <= options.stride <= 10:
         raise ConfigurationError(f"--stride is {options.stride:g}: it must be from 0.1 to 10 s")
+    if options.pictures < 0:
+        raise ConfigurationError(f"--pictures is {options.pictures}: it must be at least 0")
     changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
     if "rate_hz" in changes:
         raise ConfigurationError(f"--parameter rate_hz:={changes['rate_hz']}: give --stride, the seconds between ticks")

@@ -39,7 +39,7 @@ def drive(path: Path, *, odometry: bool) -> Path:
 
 
 def evaluate(bag: Path, rig: Path, out: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    status = main([str(bag), "--config", str(rig), "--out", str(out), *arguments])
+    status = main([str(bag), "--config", str(rig), "--out", str(out), "--pictures", "1", *arguments])
     return status, json.loads((out / "report.json").read_text()) if out.exists() else {}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import PromptAttention, causal_attention
 from alpamayo_ros.engine.native.decode_step import MOST_LOGITS, DecodeStep
-from alpamayo_ros.engine.native.drawing import drawing_for
+from alpamayo_ros.engine.native.drawing import DeviceDraw, drawing_for
 from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.sizes import Sizes
@@ -46,6 +46,8 @@ class NativeBackbone:
         self._attend_to_itself = PromptAttention(sizes.prompt_tokens)
         self._max_blocks = math.ceil(sizes.sequence_tokens / BLOCK_SIZE)
         counts = sorted({min(count, sizes.samples) for count in (*CAPTURED_ROWS, sizes.samples)})
+        self._forbidden = forbidden
+        self._draw = DeviceDraw(device)
         draw = drawing_for(device)
         shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + [(1, REST_TOKENS)]
         self._steps = [
@@ -66,7 +68,7 @@ class NativeBackbone:
 
     def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
         """Encode single images, each as if it were alone."""
-        return self._vision.encode(ImagePatches.joined(patches))
+        return self._vision.encode_each(patches)
 
     def read(self, batch: PromptBatch, cache: PagedCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache, one after the other; see Backbone in model/backbone.py."""
@@ -106,6 +108,25 @@ class NativeBackbone:
         step = self._steps_for(token_ids, 1)[0]
         return Following(step, step.start(cache, token_ids, batch.rope_deltas, keys, temperature, top_p))
 
+    def follow_prompt(
+        self,
+        batch: PromptBatch,
+        cache: PagedCache,
+        logits: Tensor,
+        keys: Sequence[Key],
+        temperature: float,
+        top_p: float,
+    ) -> Following:
+        """Draw from what was read last, logits [B, V], and be ready to read that: see `follow`.
+
+        All of it is queued, also while the prompt is still being read.
+        """
+        drawn = self._draw.queue(logits, temperature, top_p, keys, self._forbidden)[:, None]
+        next_keys = [(seed, sample, place + 1) for seed, sample, place in keys]
+        step = self._steps_for(drawn, 1)[0]
+        step.begin(cache, drawn, batch.rope_deltas, next_keys, temperature, top_p)
+        return Following(step, drawn[:, 0])
+
     def _steps_for(self, token_ids: Tensor, logits: int) -> list[DecodeStep]:
         """Those that can read these tokens, the smallest first."""
         rows, count = token_ids.shape
@@ -118,7 +139,7 @@ class NativeBackbone:
         """The logits [logits, V] after one prompt, whose tokens come to lie at `start` of the pool."""
         token_ids = batch.token_ids[row, empty:]
         hidden = self._text.embed(token_ids)
-        places = batch.image_places[row, empty:].nonzero()[:, 0]
+        places = batch.image_columns[row] - empty
         own: list[ImageFeatures] = []
         while sum(len(image.embeddings) for image in own) < len(places):
             own.append(next(images))

@@ -12,6 +12,7 @@ from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.native.attention import PLANNED_STEP
 from alpamayo_ros.model.geometry import DecoderGeometry
+from alpamayo_ros.model.to_device import to_device
 
 BLOCK_SIZE = 16  # tokens
 
@@ -62,10 +63,8 @@ class KVPool:
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks of every layer."""
-        device = self._memory.device
-        self._memory[:, :, torch.tensor(targets, device=device)] = self._memory[
-            :, :, torch.tensor(sources, device=device)
-        ]
+        to, of = to_device(torch.tensor([targets, sources]), self._memory.device)
+        self._memory[:, :, to] = self._memory[:, :, of]
 
 
 class PagedCache:

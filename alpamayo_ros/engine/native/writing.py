@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.native.backbone import NativeBackbone
+from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.model.backbone import PromptBatch
@@ -39,11 +40,16 @@ def write_ahead(
     """
     start = cache.length - len(drafts)
     accepted = 0
-    tokens = reasoner(logits[:, 0])
-    while accepted < len(drafts) and tokens is not None and tokens[0] == drafts[accepted]:
-        accepted += 1
-        tokens = reasoner(logits[:, accepted])
-    cache.truncate(start + accepted)
+    if not drafts and reasoner.goes_on:
+        keys = reasoner.keys()
+        following = backbone.follow_prompt(batch, cache, logits[:, 0], keys, options.temperature, options.top_p)
+        tokens = _follow(following, cache, reasoner)
+    else:
+        tokens = reasoner(logits[:, 0])
+        while accepted < len(drafts) and tokens is not None and tokens[0] == drafts[accepted]:
+            accepted += 1
+            tokens = reasoner(logits[:, accepted])
+        cache.truncate(start + accepted)
     while tokens is not None:
         columns = [tokens]
         while (closing := reasoner.forced()) is not None:
@@ -52,30 +58,26 @@ def write_ahead(
             logits = backbone.extend(batch, cache, torch.tensor(columns).T)
             tokens = reasoner(logits[:, 0])
         else:
-            tokens = _follow(backbone, batch, cache, tokens, reasoner, options)
+            column = torch.tensor(tokens)[:, None]
+            following = backbone.follow(batch, cache, column, reasoner.keys(), options.temperature, options.top_p)
+            cache.grow(1)  # what was written is being read
+            tokens = _follow(following, cache, reasoner)
     return accepted
 
 
-def _follow(
-    backbone: NativeBackbone,
-    batch: PromptBatch,
-    cache: PagedCache,
-    tokens: Sequence[int],
-    reasoner: Reasoner,
-    options: SamplingOptions,
-) -> list[int] | None:
-    """Read these tokens, and those that are drawn then.
+def _follow(following: Following, cache: PagedCache, reasoner: Reasoner) -> list[int] | None:
+    """Write what is drawn, and read it.
+
+    Args:
+        following: It draws what is written next.
+        cache: Its columns are counted here.
+        reasoner: Its next tokens are drawn ones.
 
     Returns:
         The first tokens that aren't read, since another was forced in the place of a drawn one or the cap is near.
         None: all is written and read.
     """
-    column = torch.tensor(tokens)[:, None]
-    following = backbone.follow(batch, cache, column, reasoner.keys(), options.temperature, options.top_p)
     while True:
-        cache.grow(1)  # the step under way reads what was written
-        if reasoner.ended:
-            return None
         ahead = reasoner.goes_on
         if ahead:
             following.go_on()
@@ -83,3 +85,6 @@ def _follow(
         written = reasoner.with_drawn(drawn)
         if not ahead or written != drawn:
             return written
+        cache.grow(1)  # the step under way reads what was written
+        if reasoner.ended:
+            return None

@@ -76,7 +76,8 @@ def test_answers_are_the_same(native: NativeEngine, reference: TransformersEngin
 def inside(engine: StepwiseEngine, options: SamplingOptions, observation: Any) -> tuple[list[Any], torch.Tensor]:
     """Keys and values of every layer after a tick's reasoning, and velocities there."""
     clock = StageClock(torch.device("cpu"))
-    reasoned = engine._reason([engine._tick(observation, options, clock)], clock)
+    ticks = [engine._tick(observation, options, clock)]
+    reasoned = engine._reason(ticks, engine._read(ticks, clock), clock)
     batch, model = reasoned.batch, engine._model
     field = model.velocity(reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas), 1)
     rows = len(reasoned.texts)

@@ -15,6 +15,7 @@ from alpamayo_ros.evaluation.interruption import raise_on_signals
 from alpamayo_ros.standard_streams import open_closed_streams
 
 NODE_NAME = re.compile("/?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
+USAGE_ERROR = 2  # as argparse has it
 INTERRUPTED = 130  # what shells report after Ctrl-C
 
 
@@ -25,6 +26,10 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     as Ctrl-C does, with their own status. Streams that it was started without, as services are at times, lead nowhere.
     """
     open_closed_streams()
+    for argument in sys.argv[1:]:
+        if not _is_utf8(argument):
+            print(f"error: {argument!r} is no UTF-8, which reports and pictures need: rename it", file=sys.stderr)
+            sys.exit(USAGE_ERROR)
     try:
         raise_on_signals()
         status = main()
@@ -42,6 +47,15 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _is_utf8(text: str) -> bool:
+    """False where bytes of a file's name stand in it that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str | Callable[[], str] = "interrupted") -> int:

@@ -50,6 +50,17 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 
 
+def test_a_name_that_is_no_utf8_is_refused_before_the_work_and_not_after_it(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("from alpamayo_ros.tools.command import run_command\nrun_command(lambda: 0)")
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "LC_ALL": "C.UTF-8"}
+    command = [sys.executable.encode(), b"program.py", b"--out", b"stra\xdfe"]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: 'stra\\udcdfe' is no UTF-8, which reports and pictures need: rename it\n"
+    ended = subprocess.run([*command[:-1], "straße".encode()], env=environment, cwd=tmp_path, timeout=60, check=False)
+    assert ended.returncode == 0
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_without_its_streams_it_does_its_work_and_nothing_is_printed_into_its_files(
     tmp_path: Path, closed: str

@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models gain nothing from m
 os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
 
 from domains import free_domain
-from real_time import is_real_time
+from real_time import longest_first, may_talk_over_dds
 
 # Under nohup and in a script's background SIGHUP or SIGINT is ignored, and every child inherits that. A handler is not
 # inherited: this process goes on ignoring the signal, and what it starts gets it as from a terminal.
@@ -53,13 +53,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return RealTimeTogether(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that talk over DDS outside the files that run one after the other."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a test that talks over DDS in a file of which that isn't known; one of xdist's processes sorts them."""
     for item in items:
-        if "ros_domain" in getattr(item, "fixturenames", ()) and not is_real_time(item.nodeid):
-            raise pytest.UsageError(
-                f"{item.nodeid} talks over DDS: add its file to REAL_TIME in test/support/real_time.py"
-            )
+        if "ros_domain" in getattr(item, "fixturenames", ()) and not may_talk_over_dds(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} talks over DDS: name its file in test/support/real_time.py")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: longest_first(item.nodeid))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

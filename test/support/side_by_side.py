@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from real_time import is_real_time
 from xdist.scheduler import LoadScopeScheduling
 
@@ -11,6 +14,10 @@ class RealTimeTogether(LoadScopeScheduling):
 
     xdist's own --dist loadgroup groups nothing under pytest 9.2: what it changes is no longer a test's id.
     """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False  # as conftest.py has sorted them
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
         return "real time" if is_real_time(nodeid) else nodeid.split("::")[0]

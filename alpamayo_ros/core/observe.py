@@ -65,6 +65,7 @@ class ObservationBuilder:
         self._now_ns: int | None = None  # at the last call
         self._epoch = 0
         self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
+        self._reframed: tuple[int, Mapping[str, Any]] | None = None  # when the odometry's frames changed last, and how
         self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
     # ---- inputs
@@ -127,6 +128,7 @@ class ObservationBuilder:
         if frames != odometry.frames:
             if len(odometry.buffer):
                 self._flush(RESET, now_ns)
+                self._reframed = (now_ns, {"frames": list(frames), "frames_before": list(odometry.frames)})
             odometry.frames = frames
         usable = replace(usable, stamp_ns=pose.stamp_ns + odometry.offset_ns)
         refusal = odometry.refusal(pose.stamp_ns, usable.stamp_ns, now_ns)
@@ -173,7 +175,7 @@ class ObservationBuilder:
         """Forget all inputs, the navigation text too, and raise the epoch."""
         self._notice(now_ns)
         self._flush(RESET, now_ns)
-        self._jump = None
+        self._jump = self._reframed = None
         self._navigation.set("", now_ns)
 
     # ---- ticks
@@ -361,6 +363,10 @@ class ObservationBuilder:
             return self._observation(t0_ns, found.frames, found.history, now_ns)
         if self._jump is not None and 0 <= now_ns - self._jump[0] <= HISTORY_NS:
             reasons[SkipReason.TIME_JUMP] = self._jump[1]
+        if self._reframed is not None and 0 <= now_ns - self._reframed[0] <= HISTORY_NS:
+            reasons[SkipReason.ODOMETRY_JUMP] = self._reframed[1]
+            for waiting in (SkipReason.WAITING_FOR_CAMERA, SkipReason.WAITING_FOR_ODOMETRY):
+                reasons.pop(waiting, None)  # they may have sent: it was forgotten
         held = sorted(reasons, key=_ORDER.__getitem__)
         return Skip(held[0], t0_ns, {reason.value: reasons[reason] for reason in held})
 

@@ -35,8 +35,7 @@ class TransformOdometry:
     """
 
     def __init__(self, parent: str, child: str, child_frame: ChildFrame, window: float = DEFAULT_WINDOW) -> None:
-        self.parent = parent
-        self.child = child
+        self.parent, self.child = parent.lstrip("/"), child.lstrip("/")  # as the tree has them
         self._child_frame = child_frame
         self._window = window
         self._tree = TransformTree()

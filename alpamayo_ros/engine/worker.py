@@ -115,11 +115,15 @@ class Worker:
                 (self._wake_preparing if self._alongside else self._wake).notify()
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
-        """Ask about a scene, between two ticks."""
+        """Ask about a scene, between two ticks; the answer, or the AlpamayoError that there is instead."""
         asked = Question(observation, question, options, Future())
         with self._wake:
-            self._questions.append(asked)
-            self._wake.notify()
+            stopping = self._stopping
+            if not stopping:
+                self._questions.append(asked)
+                self._wake.notify()
+        if stopping:
+            asked.refuse()
         return asked.answer
 
     def start_epoch(self, epoch: int) -> None:
@@ -173,7 +177,7 @@ class Worker:
             self._wake.notify()
             self._wake_preparing.notify()
         for question in questions:
-            question.answer.cancel()
+            question.refuse()
         until = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))

@@ -39,7 +39,8 @@ class TransformPoses:
     def __init__(self, frames: TransformFrames, settings: OdometrySettings) -> None:
         if not 0.01 <= frames.window <= LONGEST_SPAN:
             raise ConfigurationError(f"a window of {frames.window} s: expected 0.01 to {LONGEST_SPAN} s")
-        self._frames = replace(frames, child=frames.child or settings.base_frame)
+        child = frames.child or settings.base_frame
+        self._frames = replace(frames, parent=frames.parent.lstrip("/"), child=child.lstrip("/"))
         self._settings = settings
         self._odometry = self._heard_nothing()
 
@@ -72,9 +73,9 @@ class TransformPoses:
 
     def poses(self, message: BagMessage) -> list[ReceivedPose]:
         """Those of a message on /tf: none, if it has only other transforms."""
-        frames = self._frames
-        found = self._odometry.poses(message.message.transforms)
-        return [ReceivedPose(pose, frames.parent, frames.child) for pose in found]
+        odometry = self._odometry
+        found = odometry.poses(message.message.transforms)
+        return [ReceivedPose(pose, odometry.parent, odometry.child) for pose in found]
 
     def add_static(self, content: Any) -> None:
         """Transforms on the way, and from the child to base_link."""

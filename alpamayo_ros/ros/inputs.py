@@ -62,7 +62,9 @@ class Inputs:
         odometry = settings.odometry
         qos = topic_qos(odometry.depth, RELIABILITY[odometry.reliability])
         kind = Odometry if odometry.source == "topic" else TFMessage
-        self.odometry = Stream(Endpoint(self._topics["odometry.topic"], type_name(kind), qos), Rate())
+        shared = odometry.source == "tf"
+        topic = self._topics["odometry.topic"]
+        self.odometry = Stream(Endpoint(topic, type_name(kind), qos, shared=shared), Rate())
 
     def subscribe(self) -> None:
         """Start listening.

@@ -1,8 +1,8 @@
 """The lifecycle node: transitions and the heartbeat around the drive.
 
 Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
-inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
-or the parameters from working.
+inputs, heartbeat, services (services.py); parameters and /clock are in the default one. So nothing slow keeps the
+clock, the status or the parameters from working.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from alpamayo_ros.engine.base import Engine, EngineHealth, SupervisedEngine
 from alpamayo_ros.engine.device_memory import device_memory_bytes
 from alpamayo_ros.ros.clock import ClockWatch
 from alpamayo_ros.ros.configured import Configured
-from alpamayo_ros.ros.drive import Intake
+from alpamayo_ros.ros.intake import Intake
 from alpamayo_ros.ros.memory_watch import MemoryWatch
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
 from alpamayo_ros.ros.topics import publisher_faults, subscriber_faults

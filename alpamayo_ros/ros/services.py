@@ -19,7 +19,7 @@ SAVE_TIMEOUT = 30.0  # s
 
 
 class Services:
-    """Serves them in every lifecycle state, in a callback group of their own.
+    """Serves them in every lifecycle state, in callback groups of their own: nothing may hold up who disables the node.
 
     Args:
         node: the lifecycle node, with its `state`.
@@ -33,12 +33,12 @@ class Services:
         self._node = node
         self._configured = configured
         self._publish_nothing = publish_nothing
-        group = MutuallyExclusiveCallbackGroup()
-        for kind, name, answer in (
-            (Ask, "~/ask", self._ask),
-            (SetBool, "~/set_enabled", self._set_enabled),
-            (Trigger, "~/reset", self._reset),
-            (Trigger, "~/save_ticks", self._save_ticks),
+        at_once, answering, saving = (MutuallyExclusiveCallbackGroup() for _ in range(3))
+        for kind, name, answer, group in (
+            (Ask, "~/ask", self._ask, answering),
+            (SetBool, "~/set_enabled", self._set_enabled, at_once),
+            (Trigger, "~/reset", self._reset, at_once),
+            (Trigger, "~/save_ticks", self._save_ticks, saving),
         ):
             node.create_service(kind, name, answer, callback_group=group)
 

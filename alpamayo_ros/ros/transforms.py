@@ -47,8 +47,7 @@ class Transforms:
         self._child_frame = child_frame
         self._base_frame = settings.odometry.base_frame
         self._publisher: Any = None
-        self._parent_frame = settings.odometry.tf_parent
-        self._odometry = TransformOdometry(self._parent_frame, self._base_frame, child_frame)
+        self._odometry = TransformOdometry(settings.odometry.tf_parent, self._base_frame, child_frame)
         if TFMessage is not None:
             add_static = self._odometry.add_static
             node.create_subscription(TFMessage, "/tf_static", add_static, STATIC_QOS, callback_group=group)
@@ -61,8 +60,8 @@ class Transforms:
 
     def poses(self, message: Any) -> list[tuple[EgoPose, str, str]]:
         """The poses of base_link in a tf2_msgs/TFMessage of /tf, with their frame and child frame."""
-        found = self._odometry.poses(message.transforms)
-        return [(pose, self._parent_frame, self._base_frame) for pose in found]
+        odometry = self._odometry
+        return [(pose, odometry.parent, odometry.child) for pose in odometry.poses(message.transforms)]
 
     def base_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> EgoPose:
         """The pose of base_link, from that of the odometry's child frame; published as a transform if asked for."""

@@ -30,7 +30,8 @@ Room = Callable[[int, int], Image]  # height, width -> memory for a picture, [H,
 class RawEncoding:
     """How rows of bytes become RGB.
 
-    `convert` is given [rows, width, channels] of `dtype`, without padding, and writes [height, width, 3] uint8.
+    `convert` is given [rows, width, channels] of `dtype` in the machine's byte order, without padding, and writes
+    [height, width, 3] uint8.
     """
 
     convert: Callable[[Pixels, Image], None]
@@ -47,12 +48,17 @@ def _color(code: int, **layout: int | str | bool) -> RawEncoding:
 
 def _recolor(pixels: Pixels, code: int, to: Image) -> None:
     """OpenCV writes into an array of fitting size and type, and makes one of its own otherwise."""
+    if pixels.dtype != to.dtype:
+        np.copyto(to, _to_8_bit(cv2.cvtColor(pixels, code)))
+        return
     written = cv2.cvtColor(pixels, code, dst=to)
     assert np.shares_memory(written, to), f"{pixels.shape} became {written.shape}, expected {to.shape}"
 
 
 def _to_8_bit(pixels: Pixels) -> Pixels:
-    """The full range onto the full range, rounded, as cv_bridge does it: v * 255 / 65535."""
+    """16 bit: the full range onto the full range, rounded, as cv_bridge does it: v * 255 / 65535."""
+    if pixels.dtype == np.uint8:
+        return pixels
     return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
@@ -60,22 +66,27 @@ _UYVY = _color(cv2.COLOR_YUV2RGB_UYVY, channels=2, even_width=True)
 _YUYV = _color(cv2.COLOR_YUV2RGB_YUYV, channels=2, even_width=True)
 
 
-def _bayer(code: int) -> RawEncoding:
-    return _color(code, least=3)  # from less, OpenCV makes black pixels
+def _both_depths(name: str, code: int, **layout: int) -> dict[str, RawEncoding]:
+    """The encoding with 8 bit and that with 16."""
+    return {f"{name}8": _color(code, **layout), f"{name}16": _color(code, dtype="u2", **layout)}
+
+
+def _bayer(pattern: str, code: int) -> dict[str, RawEncoding]:
+    return _both_depths(f"bayer_{pattern}", code, least=3)  # from less, OpenCV makes black pixels
 
 
 # YUV is BT.601 of limited range, as OpenCV and cv_bridge have it. Bayer names are those of the top left 2x2 pixels.
 RAW_ENCODINGS: dict[str, RawEncoding] = {
     "rgb8": RawEncoding(lambda pixels, to: np.copyto(to, pixels), channels=3),
-    "bgr8": _color(cv2.COLOR_BGR2RGB, channels=3),
-    "rgba8": _color(cv2.COLOR_RGBA2RGB, channels=4),
-    "bgra8": _color(cv2.COLOR_BGRA2RGB, channels=4),
-    "mono8": _color(cv2.COLOR_GRAY2RGB),
-    "mono16": RawEncoding(lambda pixels, to: _recolor(_to_8_bit(pixels), cv2.COLOR_GRAY2RGB, to), dtype="u2"),
-    "bayer_rggb8": _bayer(cv2.COLOR_BayerRGGB2RGB),
-    "bayer_bggr8": _bayer(cv2.COLOR_BayerBGGR2RGB),
-    "bayer_gbrg8": _bayer(cv2.COLOR_BayerGBRG2RGB),
-    "bayer_grbg8": _bayer(cv2.COLOR_BayerGRBG2RGB),
+    "rgb16": RawEncoding(lambda pixels, to: np.copyto(to, _to_8_bit(pixels)), channels=3, dtype="u2"),
+    **_both_depths("bgr", cv2.COLOR_BGR2RGB, channels=3),
+    **_both_depths("rgba", cv2.COLOR_RGBA2RGB, channels=4),
+    **_both_depths("bgra", cv2.COLOR_BGRA2RGB, channels=4),
+    **_both_depths("mono", cv2.COLOR_GRAY2RGB),
+    **_bayer("rggb", cv2.COLOR_BayerRGGB2RGB),
+    **_bayer("bggr", cv2.COLOR_BayerBGGR2RGB),
+    **_bayer("gbrg", cv2.COLOR_BayerGBRG2RGB),
+    **_bayer("grbg", cv2.COLOR_BayerGRBG2RGB),
     "yuv422": _UYVY,
     "uyvy": _UYVY,
     "yuv422_yuy2": _YUYV,
@@ -162,7 +173,7 @@ def _read_file(data: Image, flags: int) -> Pixels:
     pixels: Pixels | None = cv2.imdecode(data, flags)
     if pixels is None:
         raise ValueError(f"OpenCV can't decode the file's {len(data)} bytes, expected an intact JPEG or PNG file")
-    return _to_8_bit(pixels) if pixels.dtype == np.uint16 else pixels
+    return _to_8_bit(pixels)
 
 
 def _bayer_encoding(name: str) -> RawEncoding:
@@ -194,7 +205,7 @@ def _decode_rows(frame: Frame, encoding: RawEncoding, room: Room) -> Image:
         raise ValueError(f"the data are {data.size} bytes, expected {rows * step}: {rows} rows of {step} bytes")
     pixels = _without_padding(data, rows, used, step).view(dtype).reshape(rows, width, encoding.channels)
     to = room(height, width)
-    encoding.convert(pixels, to)
+    encoding.convert(pixels.astype(encoding.dtype, copy=False), to)  # OpenCV takes the machine's byte order alone
     return to
 
 

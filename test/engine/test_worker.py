@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scenes import observation
 
-from alpamayo_ros.core.types import BadImageError, EngineNotReadyError, Frame, SamplingOptions, SkipReason
+from alpamayo_ros.core.types import BadImageError, EngineError, EngineNotReadyError, Frame, SamplingOptions, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.engine.worker import Worker
 
@@ -271,6 +271,31 @@ def test_a_fault_while_preparing_does_not_end_the_worker(start):
     worker.prepare([frame(-1)])
     worker.submit(observation(), OPTIONS)
     assert outcomes.wait(1)[0].skip is None
+
+
+@pytest.mark.parametrize("fault", [SystemExit(1), KeyboardInterrupt(), MemoryError(), RuntimeError("no such layer")])
+def test_whatever_an_engine_raises_at_a_question_can_be_caught_and_has_words(start, fault):
+    class Failing(NullEngine):
+        def ask(self, *_):
+            raise fault
+
+    worker, _ = start(Failing())
+    with pytest.raises(EngineError, match=type(fault).__name__):
+        worker.ask(observation(), "What is ahead?", OPTIONS).result(5)
+
+
+def test_questions_that_the_engine_does_not_come_to_are_refused_with_words(start):
+    gate = Gate()
+    worker, _ = start(NullEngine(before=gate))
+    worker.submit(observation(), OPTIONS)
+    assert gate.entered.wait(5)
+    waits = worker.ask(observation(), "What is ahead?", OPTIONS)
+    assert not worker.stop(timeout=0.0)
+    late = worker.ask(observation(), "And now?", OPTIONS)
+    gate.open.set()
+    for answer in (waits, late):
+        with pytest.raises(EngineError, match="stopped before it came to the question"):
+            answer.result(5)
 
 
 def test_a_question_is_answered_between_ticks(start):

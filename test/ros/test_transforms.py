@@ -42,6 +42,24 @@ def test_a_static_transform_is_used_in_either_direction(parent, child, x):
     assert frame.warning == ""
 
 
+def test_static_transforms_are_put_together_in_whatever_order_they_come():
+    frame = ChildFrame(OdometrySettings())
+    for each in (static("roof", "gps", 0.5), static("base_link", "chassis", 0.2), static("chassis", "roof", 1.0)):
+        frame.add_static(tf2.TFMessage(transforms=[each]))
+    assert frame.mounting("gps").position == pytest.approx([-1.7, 0, 0])
+    assert frame.warning == ""
+    frame.add_static(tf2.TFMessage(transforms=[static("roof", "gps", 0.6)]))  # calibrated anew
+    assert frame.mounting("gps").position == pytest.approx([-1.8, 0, 0])
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_a_static_transform_that_is_none_is_ignored(wrong):
+    frame = ChildFrame(OdometrySettings())
+    frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", wrong)]))
+    assert frame.mounting("gps").is_identity
+    assert "'gps'" in frame.warning
+
+
 def test_the_parameter_goes_before_a_static_transform():
     frame = ChildFrame(OdometrySettings(child_to_base=(-3.0, 0, 0, 0, 0, 0)))
     frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", -2.0)]))

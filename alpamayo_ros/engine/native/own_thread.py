@@ -16,13 +16,18 @@ class OwnThread:
 
     Args:
         name: The thread's.
-        begin: What it does first.
+        begin: What it does first; what that raises is raised here.
     """
 
     def __init__(self, name: str, begin: Callable[[], None]) -> None:
         self._waiting: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, args=(begin,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+        try:
+            self.run(begin)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Have this done, and wait for its result; what it raises is raised here."""
@@ -35,17 +40,10 @@ class OwnThread:
         self._waiting.put(None)
         self._thread.join()
 
-    def _serve(self, begin: Callable[[], None]) -> None:
-        fault: BaseException | None = None
-        try:
-            begin()
-        except BaseException as error:  # who asks for something is told
-            fault = error
+    def _serve(self) -> None:
         while (asked := self._waiting.get()) is not None:
             work, result = asked
             try:
-                if fault is not None:
-                    raise fault
                 result.set_result(work())
             except BaseException as error:
                 result.set_exception(error)

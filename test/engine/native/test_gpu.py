@@ -59,6 +59,7 @@ def test_graphs_and_kernels_answer_as_the_reference(
         ours = engine.predict(observation, its)
         assert ours.reasoning_token_ids == theirs.reasoning_token_ids
         np.testing.assert_allclose(ours.xyz, theirs.xyz, atol=2e-3)
+    reference.close()
 
 
 def test_frames_that_are_prepared_while_a_tick_runs_change_no_answer(engine: NativeEngine) -> None:

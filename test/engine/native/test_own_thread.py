@@ -4,7 +4,9 @@ import threading
 import weakref
 
 import pytest
+import torch
 
+from alpamayo_ros.engine.device import device_index
 from alpamayo_ros.engine.native.own_thread import OwnThread
 
 
@@ -27,12 +29,18 @@ def test_what_fails_is_raised_where_it_was_asked_for_and_the_next_is_done() -> N
     thread.close()
 
 
-def test_a_thread_that_could_not_begin_says_so_to_who_asks() -> None:
-    thread = OwnThread("its", lambda: {}["device"])
-    for _ in range(2):
-        with pytest.raises(KeyError, match="device"):
-            thread.run(divmod, 1, 1)
-    thread.close()
+def test_a_thread_that_could_not_begin_is_nobodys() -> None:
+    """Who asked it for something would wait for ever."""
+    with pytest.raises(KeyError, match="device"):
+        OwnThread("its", lambda: {}["device"])
+    assert "its" not in {each.name for each in threading.enumerate()}
+
+
+@pytest.mark.parametrize(("device", "index"), [("cpu", None), ("cuda", 1), ("cuda:0", 0), ("cuda:3", 3)])
+def test_a_thread_is_told_its_device_by_number(monkeypatch: pytest.MonkeyPatch, device: str, index: int | None) -> None:
+    """`torch.cuda.set_device` takes no device without one."""
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    assert device_index(torch.device(device)) == index
 
 
 def test_nothing_is_held_that_was_done() -> None:
@@ -50,6 +58,7 @@ def test_nothing_is_held_that_was_done() -> None:
 def test_work_that_never_ends_does_not_hold_up_the_process() -> None:
     program = """
 import threading
+from alpamayo_ros.engine.device import device_index
 from alpamayo_ros.engine.native.own_thread import OwnThread
 thread, begun = OwnThread("its", lambda: None), threading.Event()
 def hang():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -49,7 +48,6 @@ def test_paths_are_near_those_of_exact_layers(
     first, again = (rounded.predict(observation, replace(SHORT, **change)) for _ in range(2))
     assert first.reasoning_token_ids == again.reasoning_token_ids
     np.testing.assert_array_equal(first.xyz, again.xyz)
-    exact.close()
 
 
 def test_memory_stays_as_it_is_after_warming_up(rounded: NativeEngine) -> None:
@@ -61,7 +59,6 @@ def test_memory_stays_as_it_is_after_warming_up(rounded: NativeEngine) -> None:
 
     run()
     run()
-    gc.collect()  # what is left of the exact engines
     assert run() == run()
 
 

@@ -100,7 +100,7 @@ soak: setup
 closed-loop: setup
 	@$(BIN)/python -m alpamayo_ros.tools.closed_loop $(ARGS)
 
-# As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
+# As test-gpu. In bfloat16, with the native engine; ARGS="--quantization fp8_expert" in FP8.
 bench-gpu:
 	@$(PYTHON) -m alpamayo_ros.tools.bench_gpu $(ARGS)
 

@@ -32,7 +32,9 @@ class CarPlan:
     paint: tuple[int, int, int]  # RGB
 
 
-def plan_cars(rng: np.random.Generator, lane: Path, oncoming: Path, begin: float, way_off: Path) -> list[CarPlan]:
+def plan_cars(
+    rng: np.random.Generator, lane: Path, oncoming: Path, begin: float, way_off: Path, ahead_share: float = AHEAD_SHARE
+) -> list[CarPlan]:
     """The cars of one road.
 
     Args:
@@ -41,11 +43,12 @@ def plan_cars(rng: np.random.Generator, lane: Path, oncoming: Path, begin: float
         oncoming: the other lane, in its own direction.
         begin: m along the route, where the road begins.
         way_off: along `lane`, then away from the route.
+        ahead_share: how probable a car ahead is.
     """
     plans = []
     way_off = Path.joined([way_off])
     length = float(np.linalg.norm(np.diff(lane.xy, axis=0), axis=1).sum())
-    if rng.random() < AHEAD_SHARE and length > 100:
+    if rng.random() < ahead_share and length > 100:
         waits = rng.random() < WAITING_SHARE
         start = float(rng.uniform(55.0, length - 40.0)) if waits else float(rng.uniform(42.0, 58.0))
         plans.append(

@@ -2,8 +2,8 @@
 
 It steers by the lane's curvature ahead and by how far off and turned it is: a second-order return to the lane's middle
 with critical damping in distance. Behind cars it keeps to the Intelligent Driver Model in its improved form (Treiber
-and Kesting, Traffic Flow Dynamics, 11.3). It plans with what can be seen: a car ahead goes on braking or speeding up
-as it does, less and less, and a light stays as it is.
+and Kesting, Traffic Flow Dynamics, 11.3). It plans with what can be seen: a car ahead goes on braking as it does, less
+and less, since its lights show that; that it speeds up shows nowhere; and a light stays as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPEEDING_UP, HARDEST = 1.3, -5.0  # m/s^2
 REACTION = 0.7  # s, in which it closes a difference in speed
 HEADWAY, STANDING_GAP = 1.4, 4.0  # s and m to a car ahead
 COMFORTABLE = 1.6  # m/s^2 that it counts on behind cars
-CHANGE_FADES_S = 1.0  # in which a car ahead is expected to brake or speed up but a third as much
+CHANGE_FADES_S = 1.0  # in which a car ahead is expected to brake but a third as much
 STOP_SIGN_WAIT = 1.5  # s
 STANDING = 0.05  # m/s
 BEFORE_LINE = 0.8  # m from the front bumper to a stop line
@@ -119,9 +119,11 @@ def plan(lane: Lane, state: VehicleState, near: float, situation: Situation) -> 
 
 
 def _goes_on(car: CarAhead) -> CarAhead:
-    """A car ahead one step later, with an acceleration that fades, until it stands or is as fast as cars go.
+    """A car ahead one step later, with a braking that fades, until it stands.
 
-    Nobody sees how long it will brake or speed up; that it goes on for all of a plan would be a guess, and a wild one.
+    Nobody sees how long it will brake; that it goes on for all of a plan would be a guess, and a wild one. In the 0.3 s
+    that pictures reach back, a car that speeds up by 1.5 m/s^2 is 0.07 m off from one that doesn't: no pixel 10 m away.
     """
-    speed = min(max(car.speed + car.acceleration * STEP, 0.0), max(CRUISE, car.speed))
-    return CarAhead(car.rear + (car.speed + speed) / 2 * STEP, speed, car.acceleration * (1 - STEP / CHANGE_FADES_S))
+    braking = min(car.acceleration, 0.0)
+    speed = max(car.speed + braking * STEP, 0.0)
+    return CarAhead(car.rear + (car.speed + speed) / 2 * STEP, speed, braking * (1 - STEP / CHANGE_FADES_S))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from alpamayo_ros.core.rotation import rotations_about_z
 from alpamayo_ros.core.types import HORIZON, Array
+from alpamayo_ros.sim.car_plans import AHEAD_SHARE
 from alpamayo_ros.sim.closed_loop import Observer
 from alpamayo_ros.sim.disturbance import Disturbance
 from alpamayo_ros.sim.journey import STEP_S, Journey
@@ -18,6 +19,7 @@ from alpamayo_ros.sim.renderer import Renderer
 from alpamayo_ros.sim.rig import CAMERAS, rig
 from alpamayo_ros.sim.sentences import SENTENCE_CLASSES
 from alpamayo_ros.sim.shared_wheel import SharedWheel
+from alpamayo_ros.sim.vehicle import FRONT
 from alpamayo_ros.sim.world import World
 
 IMAGE_SIZE = (96, 160)  # pixels, height and width
@@ -41,7 +43,12 @@ class RecordedDrive:
     sentences: tuple[str, ...]  # [T]
     classes: NDArray[np.int64]  # [T] index into SENTENCE_CLASSES
     navigation: tuple[str | None, ...]  # [T] as "Turn left in 30m"; None away from junctions
-    cars_ahead: NDArray[np.bool_]  # [T] whether the driver minds a car ahead on its route
+    cars: Array  # [T, 3] of the car ahead that the driver minds: m to its rear bumper, m/s, m/s^2; NaN: of none
+
+    @property
+    def cars_ahead(self) -> NDArray[np.bool_]:
+        """[T] whether the driver minds a car ahead on its route."""
+        return ~np.isnan(self.cars[:, 0])
 
 
 def record_drive(
@@ -52,6 +59,7 @@ def record_drive(
     disturbed: bool = False,
     learner: Policy | None = None,
     other_routes: float = 0.0,
+    ahead_share: float = AHEAD_SHARE,
 ) -> RecordedDrive:
     """Drive for so long in the world of that seed.
 
@@ -63,12 +71,13 @@ def record_drive(
         learner: whose paths are followed; `futures` then show what the expert would do there.
         other_routes: share of the ticks before junctions whose plan, sentence and navigation are those of another way
             out than the vehicle will take.
+        ahead_share: of the roads, that have a car ahead.
 
     Raises:
         ConfigurationError: a duration or size that can't be.
     """
     height, width = image_size
-    world = World.for_seconds(seed, seconds)
+    world = World.for_seconds(seed, seconds, ahead_share)
     journey = Journey(world)
     disturbance = Disturbance(seed) if disturbed else None
     observer = Observer(Renderer(world, rig(width, height)))
@@ -77,7 +86,7 @@ def record_drive(
     count = max(round(seconds / PERIOD_S), 1)
     images = np.empty((count, len(CAMERAS), height, width, 3), np.uint8)
     poses, plans, speeds = np.empty((count, 3)), np.empty((count, HORIZON, 3)), np.empty(count)
-    classes, navigation, cars_ahead = np.empty(count, np.int64), list[str | None](), np.empty(count, np.bool_)
+    classes, navigation, cars = np.empty(count, np.int64), list[str | None](), np.full((count, 3), np.nan)
     for tick in range(count):
         vehicle = journey.vehicle
         observation = observer.look(journey)
@@ -85,7 +94,9 @@ def record_drive(
         poses[tick], speeds[tick], plans[tick] = vehicle[:3], vehicle.speed, journey.plan()
         classes[tick] = journey.reason
         navigation.append(journey.navigation)
-        cars_ahead[tick] = journey.situation.car is not None
+        car = journey.situation.car
+        if car is not None:
+            cars[tick] = car.rear - FRONT - journey.along, car.speed, car.acceleration
         advice = others.look(journey, PERIOD_S) if others is not None else None
         if advice is not None:
             plans[tick], classes[tick], navigation[tick] = advice.plan, advice.reason, advice.navigation
@@ -108,7 +119,7 @@ def record_drive(
         sentences=tuple(SENTENCE_CLASSES[each] for each in classes),
         classes=classes,
         navigation=tuple(navigation),
-        cars_ahead=cars_ahead,
+        cars=cars,
     )
 
 

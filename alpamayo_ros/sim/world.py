@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 
 from alpamayo_ros.core.types import Array, ConfigurationError
-from alpamayo_ros.sim.car_plans import FASTEST, CarPlan, plan_cars
+from alpamayo_ros.sim.car_plans import AHEAD_SHARE, FASTEST, CarPlan, plan_cars
 from alpamayo_ros.sim.path import SPACING, Path, symmetric_turn
 
 LANE_WIDTH = 3.5  # m; one lane each way, traffic keeps right
@@ -90,8 +90,8 @@ class World:
     start_speed: float  # m/s, of the vehicle
 
     @classmethod
-    def for_seconds(cls, seed: int, seconds: float) -> World:
-        """The world of that seed along a route that nobody leaves behind in that time.
+    def for_seconds(cls, seed: int, seconds: float, ahead_share: float = AHEAD_SHARE) -> World:
+        """The world of that seed along a route that nobody leaves behind in that time; see `random`.
 
         Raises:
             ConfigurationError: a seed or time that can't be.
@@ -100,11 +100,13 @@ class World:
             raise ConfigurationError(
                 f"a drive of {seconds} s, expected more than 0 and at most {LONGEST / FASTEST:.0f}"
             )
-        return cls.random(seed, max(seconds * FASTEST, SHORTEST))
+        return cls.random(seed, max(seconds * FASTEST, SHORTEST), ahead_share)
 
     @classmethod
-    def random(cls, seed: int, length: float) -> World:
+    def random(cls, seed: int, length: float, ahead_share: float = AHEAD_SHARE) -> World:
         """The world of that seed along a route of `length` m. A longer route only adds to its end.
+
+        `ahead_share` of its roads have a car ahead, where another than the usual share is wanted.
 
         Raises:
             ConfigurationError: a seed or length that can't be.
@@ -123,7 +125,9 @@ class World:
             legs.append(Leg(middle, begin, along))
             pieces.append(lane)
             junction = _junction(rng, middle, along)
-            cars += plan_cars(rng, lane, middle.beside(-IN_LANE).backwards(), begin, _way_off(lane, junction))
+            cars += plan_cars(
+                rng, lane, middle.beside(-IN_LANE).backwards(), begin, _way_off(lane, junction), ahead_share
+            )
             if along > length + RUN_OUT:
                 break
             start, heading, connection = _leave(junction, junction.turn, lane)

@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--reasoning", choices=("shared", "independent", "off", "given"), help="default: as in the config")
     add("--seed", type=int, help="default: as in the config")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
-    add("--pose-source", choices=("odometry", "tf"), default="odometry", help="tf: for drives without odometry")
+    add("--pose-source", choices=("odometry", "tf"), help="tf: for drives without odometry (default: as in the config)")
     add("--tf-parent", default="", metavar="FRAME", help="with --pose-source tf (default: odom, or map without odom)")
     add("--tf-child", default="", metavar="FRAME", help="with --pose-source tf (default: odometry.base_frame)")
     add(
@@ -219,7 +220,10 @@ def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool 
 
 def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
     frames = TransformFrames(options.tf_parent, options.tf_child, options.tf_window)
-    if options.pose_source == "tf":
+    by_settings = settings.odometry.source == "tf"
+    if options.pose_source == "tf" or (options.pose_source is None and by_settings):
+        if by_settings:
+            frames = replace(frames, parent=frames.parent or settings.odometry.tf_parent)
         if options.odometry_topic is not None:
             raise ConfigurationError(f"--odometry-topic {options.odometry_topic}: --pose-source tf takes none")
         return TransformPoses(frames, settings.odometry)

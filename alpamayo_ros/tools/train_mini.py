@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--drives-per-step",
         type=float,
         metavar="N",
-        help="the pace at which drives join (default: as they are recorded)",
+        help="the pace at which drives join; without --steps at most (default: as they are recorded)",
     )
     parser.add_argument(
         "--steps-before", type=int, default=0, metavar="N", help="with --begin-from: of the training that made it"
@@ -126,6 +126,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="of ticks before junctions, that show another way out than the drive's (default: %(default)g)",
     )
     parser.add_argument(
+        "--cars-ahead",
+        type=float,
+        default=defaults.ahead_share,
+        metavar="SHARE",
+        help="of the roads, that have a car ahead (default: %(default)g)",
+    )
+    parser.add_argument(
         "--car-weight",
         type=float,
         default=defaults.emphasis.cars,
@@ -147,7 +154,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="in use at once, the newest (default: %(default)s)",
     )
     parser.add_argument("--first-seed", type=int, default=defaults.first_seed, help="of them (default: %(default)s)")
-    parser.add_argument("--discard-drives", action="store_true", help="keep no drive on disk for the next piece")
+    parser.add_argument(
+        "--drives-dir", type=Path, metavar="DIR", help="for recorded drives; pieces can share it (default: OUT/drives)"
+    )
+    parser.add_argument(
+        "--drives-left",
+        type=int,
+        metavar="N",
+        help="on disk for the next piece, of those that were in use, the newest (default: all)",
+    )
     parser.add_argument(
         "--first-drives", type=int, default=defaults.first_drives, help="before the first step (default: %(default)s)"
     )
@@ -192,6 +207,7 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         drive_seconds=options.drive_seconds,
         other_sentences=options.other_sentences,
         other_routes=options.other_routes,
+        ahead_share=options.cars_ahead,
         emphasis=Emphasis(options.car_weight, options.road_weight),
     )
     if options.learner_every and options.begin_from is None:
@@ -210,7 +226,8 @@ def _train(options: argparse.Namespace, device: torch.device, checkpoint: Path) 
         resume=options.resume,
         schedule=schedule,
         compiled=compiled,
-        keep_drives=not options.discard_drives,
+        keep_drives=options.drives_left,
+        drives=options.drives_dir,
         learner=learner,
         begin_from=options.begin_from,
     )

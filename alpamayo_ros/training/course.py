@@ -30,6 +30,7 @@ RECORDING_MARGIN = 0.9  # of the pace of recording is counted upon
 PACE_MARGIN = 0.96  # of the pace of the steps: an end that isn't reached costs more than a few steps
 SAVING = 10.0  # s that are kept for saving at the end of a piece
 LOG_EVERY = 50  # steps
+TAKEN_AT_ONCE = 8  # drives of 55 MB that are in memory together on their way to the device
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Piece:
     minutes: float  # at most
     total_minutes: float  # of all pieces, this one being the first; counts when there is no schedule
     workers: int  # processes that record drives
-    drives_per_step: float | None = None  # that join; None: as many as are recorded; counts when there is no schedule
+    drives_per_step: float | None = None  # that join at most; None: all that are recorded; counts without a schedule
     steps_before: int = 0  # of the trainings whose weights this one begins with; counts when there is no schedule
     resume: bool = False
     schedule: Schedule | None = None  # None: as many steps as fit into all pieces, and the drives recorded meanwhile
     compiled: bool = False
-    keep_drives: bool = True  # on disk, for the next piece
+    keep_drives: int | None = None  # that were in use stay on disk for the next piece, the newest; None: all
+    drives: Path | None = None  # the folder for them; None: one beside the state
     learner: Learner | None = None  # who drives some of the drives, besides the expert
     begin_from: Path | None = None  # a checkpoint whose weights a new training begins with
 
@@ -105,13 +107,14 @@ class Course:
         seeds = range(settings.first_seed + self._store.drives, settings.first_seed + settings.drives)
         with DriveRecorder(
             self._config,
-            self._out / "drives",
+            piece.drives or self._out / "drives",
             seeds,
             settings.drive_seconds,
             piece.workers,
             piece.keep_drives,
             piece.learner,
             settings.other_routes,
+            settings.ahead_share,
         ) as recorder:
             self._train(recorder, most_steps)
             if self.schedule is None:
@@ -142,7 +145,7 @@ class Course:
                     measured_from = self._now()
                 if self.schedule is None and step == PACE_STEPS:
                     pace = (self._now() - measured_from) / (PACE_STEPS - UNMEASURED)
-                    self.schedule = self._planned(pace, recorder.ready)
+                    self.schedule = self._planned(pace, recorder)
                     bar.total = self.schedule.steps
                     recorder.end_at(self.schedule.drives_at(self.schedule.steps, self._settings) - first)
 
@@ -153,17 +156,17 @@ class Course:
         blank.add([blank_examples(IMAGE_SIZE, config)])
         self.trainer.compile_on(blank)
 
-    def _planned(self, step_seconds: float, recorded: int) -> Schedule:
+    def _planned(self, step_seconds: float, recorder: DriveRecorder) -> Schedule:
         """What fits into the rest of this piece and the pieces to come, by the pace so far."""
-        now = time.monotonic()
+        now, recorded = time.monotonic(), recorder.ready
         remaining = self._deadline - now + 60 * (self._piece.total_minutes - self._piece.minutes)
         steps = max(int(PACE_MARGIN * remaining / step_seconds), 1)
-        recording_pace = RECORDING_MARGIN * recorded / (now - self._started)
+        recording_pace = RECORDING_MARGIN * max(recorder.pace, (recorded - recorder.found) / (now - self._started))
         in_time = min(recorded + recording_pace * RECORDED_BY * remaining, self._settings.drives)
         joining = max(in_time - self._settings.first_drives, 0.0)
         drives_per_step = joining / (RECORDED_BY * steps)
         if self._piece.drives_per_step is not None:
-            drives_per_step = self._piece.drives_per_step
+            drives_per_step = min(drives_per_step, self._piece.drives_per_step)
         return Schedule(PACE_STEPS + steps, drives_per_step, self._piece.steps_before)
 
     def _resumed(self) -> Schedule:
@@ -193,8 +196,9 @@ class Course:
 
     def _take_in(self, recorder: DriveRecorder, first: int, wanted: int) -> None:
         """Drives up to the number wanted, of which the recorder's first is number `first`; waits for them."""
-        if wanted > self._store.drives:
-            self._store.add([recorder.get(place - first) for place in range(self._store.drives, wanted)])
+        while wanted > self._store.drives:
+            some = range(self._store.drives, min(self._store.drives + TAKEN_AT_ONCE, wanted))
+            self._store.add([recorder.get(place - first) for place in some])
 
     def _log(self, losses: dict[str, Tensor], recorder: DriveRecorder) -> None:
         """One line, and a look at the losses, for which the device has to be waited for."""

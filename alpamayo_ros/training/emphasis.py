@@ -35,7 +35,7 @@ class Emphasis:
         """Those of a drive's ticks, [M] float64."""
         in_bend = np.isin(drive.sentences, [SENTENCE_CLASSES[reason] for reason in BENDS])
         by_road = np.where(in_bend | (drive.navigation != ""), self.roads, 1.0)
-        by_car = np.where(drive.cars_ahead, self.cars, 1.0)
+        by_car = np.where(np.isnan(drive.cars[:, 0]), 1.0, self.cars)
         return torch.from_numpy(np.maximum(by_road, by_car))
 
 

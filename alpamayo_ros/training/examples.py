@@ -29,7 +29,7 @@ class DriveExamples:
     paths: NDArray[np.float32]  # [M, 64, 2] m in ego, xy
     sentences: NDArray[np.str_]  # [M]
     navigation: NDArray[np.str_]  # [M]; "" for none
-    cars_ahead: NDArray[np.bool_]  # [M]
+    cars: NDArray[np.float32]  # [M, 3] m, m/s and m/s^2 of the car ahead; NaN for none
 
     def __len__(self) -> int:
         return len(self.histories)
@@ -57,7 +57,7 @@ def blank_examples(image_size: tuple[int, int], config: ModelConfig) -> DriveExa
         paths=np.zeros((1, HORIZON, 2), np.float32),
         sentences=np.array(SENTENCE_CLASSES[:1]),
         navigation=np.array([""]),
-        cars_ahead=np.zeros(1, np.bool_),
+        cars=np.full((1, 3), np.nan, np.float32),
     )
 
 
@@ -78,7 +78,7 @@ def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
         paths=futures[..., :2].numpy().astype(np.float32),
         sentences=np.array(drive.sentences[FIRST_TICK:]),
         navigation=np.array([text or "" for text in drive.navigation[FIRST_TICK:]]),
-        cars_ahead=drive.cars_ahead[FIRST_TICK:],
+        cars=drive.cars[FIRST_TICK:].astype(np.float32),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is minimised: the reasoning's cross entropy, the flow's squared error, and a guide for the pictures."""
+"""What is minimised: the reasoning's cross entropy, the flow's squared error, and guides for the pictures."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ PATH_SCALE = 10.0  # m; the guide sees paths in these
 REASONING_WEIGHT = 0.2  # per token's nat
 PATH_WEIGHT = 0.5
 DRIFT_WEIGHT = 0.2  # of log(1 + drift in m^2)
+CARS_WEIGHT = 0.2
+SPEED_SCALE, CHANGE_SCALE = 5.0, 2.0  # m/s and m/s^2; the guide sees cars ahead in these, and in the gap's logarithm
+NEAREST_GAP = 0.5  # m; of smaller gaps the logarithm would be wild
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +43,14 @@ class Losses:
     flow: Tensor  # squared error per normalised number
     drift: Tensor  # m^2: where the flow's errors would take the vehicle
     path: Tensor  # in units of 10 m, per coordinate, Huber's
+    cars: Tensor  # nats of whether there is a car ahead, and its gap, speed and acceleration where there is, Huber's
 
     @property
     def total(self) -> Tensor:
         """What is minimised. The drift counts by its logarithm: of 100 m^2 at first, it would drown the rest."""
         drift = DRIFT_WEIGHT * torch.log1p(self.drift)
-        return REASONING_WEIGHT * self.reasoning + self.flow + drift + PATH_WEIGHT * self.path
+        guides = PATH_WEIGHT * self.path + CARS_WEIGHT * self.cars
+        return REASONING_WEIGHT * self.reasoning + self.flow + drift + guides
 
 
 def draw_flow(batch: int, samples: int, steps: int, generator: torch.Generator) -> FlowDraws:
@@ -57,11 +62,13 @@ def draw_flow(batch: int, samples: int, steps: int, generator: torch.Generator) 
 
 
 class TrainedNetwork(nn.Module):
-    """The network with what only training needs: a forward pass over batches, and a guide.
+    """The network with what only training needs: a forward pass over batches, and guides.
 
-    The guide is a linear map from what the last layer's keys and values are made of, at `<|traj_future_start|>`, to the
-    driven path. The flow's error is mostly noise, the path's is not, and so the pictures are understood sooner. It is
-    no part of the checkpoint.
+    A guide is a linear map from what the last layer's keys and values are made of. One leads from
+    `<|traj_future_start|>` to the driven path: the flow's error is mostly noise, the path's is not, and so the pictures
+    are understood sooner. One leads from the prompt's end, before any word, to the car ahead: how far it is and how
+    fast decides where the vehicle will be more than all else, and shows in a few pixels. They are no part of the
+    checkpoint.
     """
 
     def __init__(self, network: AlpamayoNetwork, config: ModelConfig, layout: Layout) -> None:
@@ -75,12 +82,20 @@ class TrainedNetwork(nn.Module):
         self.guide = nn.Linear(config.backbone.text.hidden_size, 2 * HORIZON)
         nn.init.zeros_(self.guide.weight)
         nn.init.zeros_(self.guide.bias)
+        self.car_guide = nn.Linear(config.backbone.text.hidden_size, 1 + 3)  # whether, and what of it
+        nn.init.zeros_(self.car_guide.weight)
+        nn.init.zeros_(self.car_guide.bias)
 
     def forward(self, batch: Batch, pixels: Tensor, draws: FlowDraws) -> Losses:
         """The losses of a batch; `pixels` are the batch's."""
         prefix = self.text(batch.token_ids, self.encode(pixels, len(batch.token_ids)))
         flow, drift = self._flow(batch, prefix, draws)
-        return Losses(self._reasoning(batch, prefix.hidden), flow, drift, self._path(batch, prefix))
+        reasoning, path, cars = (
+            self._reasoning(batch, prefix.hidden),
+            self._path(batch, prefix),
+            self._cars(batch, prefix),
+        )
+        return Losses(reasoning, flow, drift, path, cars)
 
     def encode(self, pixels: Tensor, ticks: int) -> ImageFeatureBatch:
         """The images of all ticks."""
@@ -130,6 +145,19 @@ class TrainedNetwork(nn.Module):
         return (along.square() + across.square()).mean()
 
     def _path(self, batch: Batch, prefix: ReadPrefix) -> Tensor:
-        last = (batch.ends - 1)[:, None, None].expand(-1, 1, prefix.before_last.shape[-1])
-        guess = self.guide(prefix.before_last.gather(1, last)[:, 0]).float()
+        guess = self.guide(_before(prefix, batch.ends)).float()
         return functional.smooth_l1_loss(guess, batch.paths.flatten(1) / PATH_SCALE, beta=0.1)
+
+    def _cars(self, batch: Batch, prefix: ReadPrefix) -> Tensor:
+        guess = self.car_guide(_before(prefix, batch.prompt_lengths)).float()
+        gap, speed, change = batch.cars.nan_to_num(nan=1.0).unbind(-1)
+        there = (~batch.cars[:, 0].isnan()).float()
+        told = torch.stack((gap.clamp(min=NEAREST_GAP).log(), speed / SPEED_SCALE, change / CHANGE_SCALE), -1)
+        of_it = functional.smooth_l1_loss(guess[:, 1:], told, beta=0.1, reduction="none").sum(-1)
+        return functional.binary_cross_entropy_with_logits(guess[:, 0], there) + (of_it * there).mean()
+
+
+def _before(prefix: ReadPrefix, ends: Tensor) -> Tensor:
+    """[B, hidden_size] of the last columns before these, as the last layer is given them."""
+    columns = (ends - 1)[:, None, None].expand(-1, 1, prefix.before_last.shape[-1])
+    return prefix.before_last.gather(1, columns)[:, 0]

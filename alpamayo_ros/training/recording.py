@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.model.checkpoint import Checkpoint
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sim import recorded_drive
+from alpamayo_ros.sim.car_plans import AHEAD_SHARE
 from alpamayo_ros.sim.policies import Policy
 from alpamayo_ros.sim.recorded_drive import record_drive
 from alpamayo_ros.training import examples, observations
@@ -54,12 +56,21 @@ class Learner:
         return f"{Checkpoint.open(self.checkpoint).hash[:12]}-{way.hexdigest()[:6]}-{self.every}"
 
 
+@dataclass(frozen=True)
+class _Ways:
+    """What all drives have in common; see `record_drive`."""
+
+    seconds: float
+    other_routes: float
+    ahead_share: float
+
+
 class DriveRecorder:
     """Records the drives of given seeds, in their order; what lies in the folder already isn't recorded again.
 
     It is no more than RECORDED_AHEAD drives ahead of what was asked for. Every second drive is disturbed, so that the
     model learns to come back to its lane, and of both kinds every second one's pictures have gone through JPEG. A
-    context manager, whose end ends its processes.
+    context manager, whose end ends its processes at once, whatever they are recording.
     """
 
     def __init__(
@@ -69,39 +80,47 @@ class DriveRecorder:
         seeds: Sequence[int],
         seconds: float,
         workers: int,
-        keep: bool = True,
+        keep: int | None = None,
         learner: Learner | None = None,
         other_routes: float = 0.0,
+        ahead_share: float = AHEAD_SHARE,
     ) -> None:
         """Start.
 
         Args:
             config: The checkpoint's, which says how examples look.
-            folder: For the files, which are kept; those of another world or config lie apart.
+            folder: For the files; those of another world or config lie apart. Trainings that share it use what lies
+                there, whoever drove it.
             seeds: Of the drives.
             seconds: Length of each.
             workers: Processes.
+            keep: So many files at most are left there that have been read, the newest; None: all. A drive of 30 s is
+                55 MB.
             learner: Who drives some of them; None: the expert drives all.
-            keep: Leave the files there. A drive of 30 s is 55 MB; without, each goes when it has been read.
             other_routes: Share of the ticks before junctions that show another way out; see `record_drive`.
+            ahead_share: Of the roads, that have a car ahead.
         """
         self._keep = keep
-        driver = f"-{learner.name}" if learner is not None else ""
         routes = f"-routes{other_routes:g}" if other_routes else ""
-        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s{driver}{routes}"
+        cars = f"-cars{ahead_share:g}" if ahead_share != AHEAD_SHARE else ""
+        self._folder = folder / f"{_fingerprint(config)}-{seconds:g}s{routes}{cars}"
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._others = set(multiprocessing.active_children())
         self._pool = ProcessPoolExecutor(
             workers,
             multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
             initargs=(str(config.folder), learner),
         )
+        self._workers = workers
         self._loader = ThreadPoolExecutor(READERS)
         self._loaded: dict[int, Future[DriveExamples]] = {}
-        self._seeds, self._seconds, self._other_routes = seeds, seconds, other_routes
+        self._seeds, self._ways = seeds, _Ways(seconds, other_routes, ahead_share)
         self._drives: list[Future[Path]] = []
         self._most = len(seeds)
-        self._begin_until(min(RECORDED_AHEAD, self._most))
+        self.found = next((place for place in range(self._most) if not self._path(seeds[place]).is_file()), self._most)
+        self._first_recorded: float | None = None  # when
+        self._begin_until(min(self.found + RECORDED_AHEAD, self._most))
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -109,7 +128,9 @@ class DriveRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - self._others:
+            process.terminate()  # a drive takes up to 30 s, and its file is written all or nothing
+        self._pool.shutdown(cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 
     def __len__(self) -> int:
@@ -119,6 +140,17 @@ class DriveRecorder:
     def ready(self) -> int:
         """How many drives are recorded."""
         return sum(drive.done() for drive in self._drives)
+
+    @property
+    def pace(self) -> float:
+        """Drives recorded in a second, besides those that lay there.
+
+        All processes begin with their first drive together, which says nothing about how long it takes them.
+        """
+        if self._first_recorded is None:
+            return 0.0
+        recorded = self.ready - self.found
+        return max(recorded - self._workers, 0) / (time.monotonic() - self._first_recorded)
 
     def end_at(self, count: int) -> None:
         """Record no more drives than the first so many."""
@@ -130,27 +162,34 @@ class DriveRecorder:
         for each in range(place, max(min(place + READ_AHEAD, self._most), place + 1)):
             if each not in self._loaded:
                 self._loaded[each] = self._loader.submit(self._load, each)
-        return self._loaded.pop(place).result()
+        drive = self._loaded.pop(place).result()
+        if self._keep is not None and place >= self._keep:
+            self._drives[place - self._keep].result().unlink()
+        return drive
 
     def _load(self, place: int) -> DriveExamples:
-        path = self._drives[place].result()
-        drive = DriveExamples.load(path)
-        if not self._keep:
-            path.unlink()
-        return drive
+        return DriveExamples.load(self._drives[place].result())
 
     def _begin_until(self, place: int) -> None:
         """Begin with the drives up to that place."""
         while len(self._drives) < place:
             self._drives.append(self._begin(self._seeds[len(self._drives)]))
 
+    def _path(self, seed: int) -> Path:
+        return self._folder / f"drive-{seed}.npz"
+
     def _begin(self, seed: int) -> Future[Path]:
-        path = self._folder / f"drive-{seed}.npz"
+        path = self._path(seed)
         if not path.is_file():
-            return self._pool.submit(_record, seed, self._seconds, self._other_routes, path)
+            drive = self._pool.submit(_record, seed, self._ways, path)
+            drive.add_done_callback(self._recorded)
+            return drive
         kept: Future[Path] = Future()
         kept.set_result(path)
         return kept
+
+    def _recorded(self, _: Future[Path]) -> None:
+        self._first_recorded = self._first_recorded or time.monotonic()
 
 
 _config: ModelConfig | None = None  # of a worker process, as the rest
@@ -168,10 +207,17 @@ def _prepare_worker(checkpoint: str, learner: Learner | None) -> None:
         _every, _policy = learner.every, learner.policy(learner.checkpoint)
 
 
-def _record(seed: int, seconds: float, other_routes: float, path: Path) -> Path:
+def _record(seed: int, ways: _Ways, path: Path) -> Path:
     assert _config is not None
     learner = _policy if _every and seed % _every == 0 else None
-    drive = record_drive(seed, seconds, disturbed=seed % 2 == 1, learner=learner, other_routes=other_routes)
+    drive = record_drive(
+        seed,
+        ways.seconds,
+        disturbed=seed % 2 == 1,
+        learner=learner,
+        other_routes=ways.other_routes,
+        ahead_share=ways.ahead_share,
+    )
     if seed % 4 >= 2:
         drive = replace(drive, images=compressed(drive.images))
     examples_of(drive, _config).save(path)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.sim.car_plans import AHEAD_SHARE
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED
 from alpamayo_ros.training.emphasis import EVENLY, Emphasis
 
@@ -30,11 +31,12 @@ class TrainingSettings:
     kept_drives: int = 1500  # at most in use at once, the newest; of 30 s each takes 55 MB of the device's memory
     other_histories: float = 0.5  # share of ticks whose ego history is another than the vehicle's
     other_routes: float = 0.0  # share of the ticks before junctions that show another way out than the drive's
+    ahead_share: float = AHEAD_SHARE  # of the roads that have a car ahead
     other_sentences: float = 0.0  # share of ticks whose actions follow another sentence than the expert's
     emphasis: Emphasis = EVENLY  # which ticks are drawn more often
 
     def __post_init__(self) -> None:
-        for name in ("drop_navigation", "other_histories", "other_routes", "other_sentences"):
+        for name in ("drop_navigation", "other_histories", "other_routes", "ahead_share", "other_sentences"):
             share = getattr(self, name)
             if not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} is {share}, expected a share from 0 to 1")

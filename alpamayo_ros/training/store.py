@@ -33,6 +33,7 @@ class Batch:
     own_words: Tensor  # [B] bool, whether the reasoning is the expert's; another is read, and not learned
     actions: Tensor  # [B, 64, 2] normalised
     paths: Tensor  # [B, 64, 2] m
+    cars: Tensor  # [B, 3] m, m/s and m/s^2 of the car ahead; NaN for none
 
     @property
     def ends(self) -> Tensor:
@@ -140,6 +141,7 @@ class ExampleStore:
             own_words=further == 0,
             actions=its["actions"],
             paths=its["paths"],
+            cars=its["cars"],
         )
 
     def draw(self, settings: TrainingSettings, generator: torch.Generator) -> Batch:
@@ -177,6 +179,7 @@ class ExampleStore:
             "reasoning": torch.tensor([self.tables.reasoning_row(str(text)) for text in drive.sentences]),
             "actions": torch.from_numpy(drive.actions),
             "paths": torch.from_numpy(drive.paths),
+            "cars": torch.from_numpy(drive.cars),
         }
         rows = slice(place * len(drive), (place + 1) * len(drive))
         self._histories[rows] = torch.from_numpy(drive.histories)

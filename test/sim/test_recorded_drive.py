@@ -98,3 +98,13 @@ def test_an_impossible_drive_is_refused(arguments: tuple, message: str) -> None:
 def test_pictures_need_a_size() -> None:
     with pytest.raises(ConfigurationError, match="8x16 pixels"):
         record_drive(0, 1.0, image_size=(16, 8))
+
+
+def test_the_gap_to_a_car_shrinks_by_the_difference_in_speed() -> None:
+    drive = record_drive(12, 20.0, image_size=(16, 16))
+    gap, speed, change = drive.cars.T
+    assert np.array_equal(np.isnan(gap), ~drive.cars_ahead)
+    rest = gap[1:] - gap[:-1] - 0.1 * (speed - drive.speeds)[:-1]  # NaN without a car, large where another comes
+    assert np.nanmedian(np.abs(rest)) < 0.02
+    assert np.nanmax(np.abs(np.where(np.abs(rest) < 1.0, np.diff(speed) - 0.1 * change[1:], np.nan))) < 0.05
+    assert np.nanmin(gap) > 0

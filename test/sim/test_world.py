@@ -117,3 +117,17 @@ def test_a_parallel_to_the_left_of_a_left_bend_is_shorter_and_tighter() -> None:
 def test_an_impossible_world_is_refused(seed: int, length: float, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         World.random(seed, length)
+
+
+def test_the_share_of_roads_with_a_car_ahead_can_be_told_and_changes_no_road() -> None:
+    def cars_ahead(world: World) -> int:
+        return sum(car.on_route_until > 0 for car in world.cars)
+
+    for seed in range(4):
+        usual, empty, busy = (
+            World.random(seed, 800, **share) for share in ({}, {"ahead_share": 0}, {"ahead_share": 1})
+        )
+        assert np.array_equal(usual.route.xy, busy.route.xy[: len(usual.route.xy)])
+        assert cars_ahead(empty) == 0
+        assert cars_ahead(busy) == sum(leg.end - leg.begin > 100 for leg in busy.legs)
+        assert cars_ahead(usual) <= cars_ahead(busy)

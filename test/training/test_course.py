@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from alpamayo_ros.tools.mini_learner import learner_policy
 from alpamayo_ros.training.course import LOG_FILE, STATE_FILE, Course, Piece
 from alpamayo_ros.training.emphasis import Emphasis
 from alpamayo_ros.training.examples import examples_of
-from alpamayo_ros.training.recording import Learner
+from alpamayo_ros.training.recording import DriveRecorder, Learner
 from alpamayo_ros.training.settings import PACE_STEPS, Schedule, TrainingSettings
 
 CPU = torch.device("cpu")
@@ -169,3 +171,16 @@ def test_the_rate_goes_on_where_the_training_that_made_the_weights_ended() -> No
     assert second.learning_rate(200, settings) == pytest.approx(whole.learning_rate(600, settings))
     assert second.learning_rate(0, settings) == pytest.approx(whole.learning_rate(400, settings) / 100)
     assert second.learning_rate(599, settings) < 1e-4
+
+
+def test_a_plan_counts_on_drives_as_they_are_recorded_and_on_no_more_than_is_told(
+    toy: ModelConfig, tmp_path: Path
+) -> None:
+    def planned(found: int, pace: float, most: float | None) -> float:
+        piece = replace(PIECE, minutes=10, total_minutes=10, drives_per_step=most)
+        recorder = cast(DriveRecorder, SimpleNamespace(ready=40, found=found, pace=pace))
+        return Course(toy, tmp_path, replace(TOY, drives=4000), piece, CPU)._planned(0.1, recorder).drives_per_step
+
+    assert planned(found=40, pace=0.0, most=None) == pytest.approx(39 / (0.85 * 5664), rel=0.01)  # what lay there
+    assert planned(found=40, pace=2.0, most=None) == pytest.approx((39 + 1.8 * 0.85 * 590) / (0.85 * 5664), rel=0.01)
+    assert planned(found=40, pace=2.0, most=0.05) == 0.05

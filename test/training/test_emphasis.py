@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 SETTINGS = TrainingSettings(batch=4000, emphasis=Emphasis(cars=4.0, roads=2.0))
 REASONS = (Reason.KEEP, Reason.FOLLOW_RIGHT_BEND, Reason.FOLLOW_CAR, Reason.TURN_LEFT, Reason.SPEED_UP)
 EXPECTED = [1.0, 2.0, 4.0, 2.0, 4.0]
+CAR, NO_CAR = (12.0, 5.0, 0.0), (np.nan,) * 3  # m, m/s, m/s^2
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def drive(toy: ModelConfig) -> DriveExamples:
         examples_of(record_drive(1, 2.0), toy),
         sentences=np.array([SENTENCE_CLASSES[reason] for reason in REASONS]),
         navigation=np.array(["", "", "", "Turn left in 30m", "Continue straight"]),
-        cars_ahead=np.array([False, False, True, False, True]),
+        cars=np.array([NO_CAR, NO_CAR, CAR, NO_CAR, CAR], np.float32),
     )
 
 
@@ -60,7 +61,7 @@ def test_ticks_are_drawn_by_their_weights(toy: ModelConfig, drive: DriveExamples
 def test_drives_that_came_later_are_drawn_alike_and_those_that_are_not_there_never(
     toy: ModelConfig, drive: DriveExamples
 ) -> None:
-    free = replace(drive, cars_ahead=np.zeros(5, bool))
+    free = replace(drive, cars=np.full((5, 3), np.nan, np.float32))
     first, second, third = np.reshape(times_drawn(toy, [drive, free], skipped=2), (3, 5)).sum(1)
     assert second == 0  # drive 2 lies at the third place, drive 3 at the first
     assert third / first == pytest.approx(13 / 8, rel=0.12)

@@ -1,3 +1,4 @@
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,27 @@ def test_a_recorded_drive_is_kept(mini: ModelConfig, tmp_path: Path) -> None:
     assert np.array_equal(first.actions, again.actions)
     assert (len(first.images), len(first)) == (20, 5)
     assert file.stat().st_mtime_ns == written
-    with DriveRecorder(mini, tmp_path, [5], seconds=2.0, workers=1, keep=False) as recorder:
+    with DriveRecorder(mini, tmp_path, [5], seconds=2.0, workers=1, keep=0) as recorder:
+        assert (recorder.found, recorder.pace) == (1, 0.0)
         assert len(recorder.get(0)) == 5
     assert not file.exists()
+
+
+def test_the_newest_of_those_that_were_read_are_left(mini: ModelConfig, tmp_path: Path) -> None:
+    with DriveRecorder(mini, tmp_path, range(4), seconds=1.6, workers=1, keep=1) as recorder:
+        for place in range(3):
+            recorder.get(place)
+        assert recorder.found == 0
+        assert recorder.pace > 0
+    left = {file.name for file in tmp_path.rglob("*.npz")}
+    assert {"drive-2.npz"} <= left <= {"drive-2.npz", "drive-3.npz"}
+
+
+def test_its_end_waits_for_no_drive(mini: ModelConfig, tmp_path: Path) -> None:
+    with DriveRecorder(mini, tmp_path, range(4), seconds=120.0, workers=2):
+        assert multiprocessing.active_children()
+    assert not multiprocessing.active_children()
+    assert not list(tmp_path.rglob("drive-*.npz"))
 
 
 def test_no_more_is_recorded_than_is_wanted(mini: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,9 +69,12 @@ def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tm
     learner = Learner(SHIPPED / "mini", every=3, policy=learner_policy)
     with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1, learner=learner) as recorder:
         its, experts = recorder.get(0), recorder.get(1)
-    with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1) as recorder:
+    with DriveRecorder(mini, tmp_path / "of the expert", [6, 7], seconds=2.6, workers=1) as recorder:
         assert not np.array_equal(recorder.get(0).histories, its.histories)
         assert np.array_equal(recorder.get(1).histories, experts.histories)
+    with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1) as recorder:
+        assert recorder.found == 2
+        assert np.array_equal(recorder.get(0).histories, its.histories)  # whoever drove it
 
 
 def test_a_learner_that_would_never_be_disturbed_is_refused() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models gain nothing from m
 os.environ.pop("ROS_LOCALHOST_ONLY", None)  # the older switch would win
 
 from domains import free_domain
+from real_time import longest_first, may_talk_over_dds
 
 # Under nohup and in a script's background SIGHUP or SIGINT is ignored, and every child inherits that. A handler is not
 # inherited: this process goes on ignoring the signal, and what it starts gets it as from a terminal.
@@ -34,8 +36,6 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 settings.register_profile("without times", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("without times")
 
-PROCESSES = Path(__file__).parent / "engine" / "process"  # whose tests wait for processes and kill them
-
 
 @pytest.fixture
 def ros_domain(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
@@ -45,11 +45,21 @@ def ros_domain(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         yield domain
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For pytest-xdist: what lives in real time runs in one process, one after the other, as without xdist."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How `pytest -n 2` deals out the tests."""
+    from side_by_side import RealTimeTogether
+
+    return RealTimeTogether(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a test that talks over DDS in a file of which that isn't known; one of xdist's processes sorts them."""
     for item in items:
-        if "ros_domain" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("real time"))
+        if "ros_domain" in getattr(item, "fixturenames", ()) and not may_talk_over_dds(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} talks over DDS: name its file in test/support/real_time.py")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: longest_first(item.nodeid))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

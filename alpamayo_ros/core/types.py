@@ -113,7 +113,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Timings:
-    """What one prediction cost: milliseconds per stage by a monotonic clock, in order, and what was reused."""
+    """What one prediction cost: milliseconds per stage, by the host's clock or the device's, and what was reused."""
 
     stages_ms: Mapping[str, float] = field(default_factory=dict)  # "decode", "arrival", "vision", "prefill", ...
     frames_encoded: int = 0  # frames that went through the vision tower for this tick

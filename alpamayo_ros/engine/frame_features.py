@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine.frame_decoding import FrameDecoder, Picture, let_go_of_data
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
-from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
+from alpamayo_ros.model.images import ImageConfig, preprocess
 from alpamayo_ros.model.resize import Resize, resize
-from alpamayo_ros.sensors.decode import decode
 
-DECODERS = 8  # threads; decoding leaves Python's lock to others
 WAITING = "arrival"  # the stage: for frames that another thread has in hand
 
 
@@ -63,8 +58,8 @@ class FrameFeatures:
     * The lock is held until the stream has done all that was queued. So one thread at a time uses the tower's static
       buffers and the resize's tables, and features that others can see are complete: any stream may read them. Who
       encodes them may read them earlier, on a stream that waits for this one.
-    * Pictures are copied to the device on a stream of their own, each as soon as it is decoded, into memory of that
-      stream; the encoding waits for it, and they are let go of when all is encoded.
+    * Pictures come to the device on the decoder's stream, into memory of that; the encoding waits for it, and they are
+      let go of when all is encoded.
     * Weights are only read, and were complete before the first encoding: the device is waited for once.
     * Features lie in memory that the allocator would give to the next encoding as soon as nobody holds them, although
       kernels of the reader's stream may not have run yet. A prediction holds its features until its answer is on the
@@ -89,16 +84,14 @@ class FrameFeatures:
         self._device = device
         self._capacity = capacity
         self._resize = resize
-        self._jpegs = jpegs  # None: every picture is decoded on the host
         self._kept: OrderedDict[int, Future[EncodedFrame]] = OrderedDict()  # by serial, the one used last at the end
         self._keeping = threading.Lock()  # of _kept
         self._encoding = threading.Lock()
-        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        self._decoder = FrameDecoder(images, device, jpegs)
         self._stream: torch.cuda.Stream | None = None
-        self._uploads: torch.cuda.Stream | None = None
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-            self._stream, self._uploads = torch.cuda.Stream(device), torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -189,7 +182,7 @@ class FrameFeatures:
             try:
                 queued = self._queue(claims, clock, holding)
             except BaseException as error:
-                _let_go_of_data(error)
+                let_go_of_data(error)
                 self._fail_all(claims, error)
                 raise
             try:
@@ -207,52 +200,30 @@ class FrameFeatures:
         self, claims: Sequence[_Claim], clock: StageClock, holding: ExitStack
     ) -> list[tuple[_Claim, EncodedFrame]]:
         """Decode, and queue the encoding of those that could be decoded, for which the device is held."""
-        for_device = [claim for claim in claims if self._jpegs is not None and self._jpegs.takes(claim.frame)]
-        decoded = self._decode_on_host([claim for claim in claims if claim not in for_device], clock)
+        for_device = [claim for claim in claims if self._decoder.takes_on_device(claim.frame)]
+        for_host = [claim for claim in claims if claim not in for_device]
+        decoded = self._usable(for_host, self._decoder.on_host(_frames_of(for_host), clock))
         if not decoded and not for_device:
             return []
         holding.enter_context(self._device_to_oneself(clock))
         with self._on_stream():
-            decoded += self._decode_on_device(for_device, clock)
-            if self._stream is not None and self._uploads is not None:
-                self._stream.wait_stream(self._uploads)
+            decoded += self._usable(for_device, self._decoder.on_device(_frames_of(for_device), clock))
+            if self._stream is not None:
+                self._decoder.let_wait(self._stream)
             pictures = [picture for _, picture in decoded]
             features = self._encode(pictures, clock)
         holding.callback(pictures.clear)  # when the stream has read them
         encoded = [EncodedFrame(each, *picture.shape[:2]) for each, picture in zip(features, pictures, strict=True)]
         return [(claim, each) for (claim, _), each in zip(decoded, encoded, strict=True)]
 
-    def _decode_on_host(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
-        """Decode side by side; those that can be."""
-        if not claims:
-            return []
-        with clock.host_stage("decode"):
-            decoding = [self._decoders.submit(self._decode, claim.frame) for claim in claims]
-            wait(decoding)  # for all, whatever becomes of one: their data are there no longer than this call
-        return self._usable(claims, [picture.result for picture in decoding])
-
-    def _decode_on_device(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
-        """Decode JPEG files together; what the device can't read is decoded on the host, or refused there."""
-        if self._jpegs is None or not claims:
-            return []
-        with clock.stage("decode"):
-            read = self._jpegs.decode([claim.frame for claim in claims])
-        there = [(claim, picture) for claim, picture in zip(claims, read, strict=True) if picture is not None]
-        others = [claim for claim, picture in zip(claims, read, strict=True) if picture is None]
-        checks = [partial(self._fitting, claim.frame, picture) for claim, picture in there]
-        return self._usable([claim for claim, _ in there], checks) + self._decode_on_host(others, clock)
-
-    def _usable(
-        self, claims: Sequence[_Claim], pictures: Sequence[Callable[[], Tensor]]
-    ) -> list[tuple[_Claim, Tensor]]:
-        """Those whose picture can be had; the others fail."""
+    def _usable(self, claims: Sequence[_Claim], pictures: Sequence[Picture]) -> list[tuple[_Claim, Tensor]]:
+        """Those that have a picture; the others fail."""
         usable = []
         for claim, picture in zip(claims, pictures, strict=True):
-            try:
-                usable.append((claim, picture()))
-            except BadImageError as error:
-                _let_go_of_data(error)
-                self._fail(claim, error)
+            if isinstance(picture, BadImageError):
+                self._fail(claim, picture)
+            else:
+                usable.append((claim, picture))
         return usable
 
     def _encode(self, pictures: Sequence[Tensor], clock: StageClock) -> list[ImageFeatures]:
@@ -298,37 +269,11 @@ class FrameFeatures:
                 del self._kept[claim.frame.serial]
         claim.result.set_exception(error)
 
-    def _decode(self, frame: Frame) -> Tensor:
-        """RGB uint8 [H, W, 3]; for a GPU decoded into memory that it reads by itself, and on its way there."""
-        if self._uploads is None:
-            return self._fitting(frame, torch.from_numpy(decode(frame)))
-        picture = self._fitting(frame, torch.from_numpy(decode(frame, _pinned)))
-        with torch.cuda.stream(self._uploads):
-            return picture.to(self._device, non_blocking=True)
-
-    def _fitting(self, frame: Frame, picture: Tensor) -> Tensor:
-        """The frame's picture. Raises BadImageError where the model can't take its size."""
-        height, width, _ = picture.shape
-        try:
-            target_size(height, width, self._images)
-        except BadImageError as error:
-            message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
-            raise BadImageError(message, frame.serial) from error
-        return picture
-
-
-def _pinned(height: int, width: int) -> NDArray[np.uint8]:
-    """Memory that a GPU reads by itself; PyTorch gives it again when the copies from it are done."""
-    return torch.empty(height, width, 3, dtype=torch.uint8, pin_memory=True).numpy()
-
 
 def _failed(result: Future[EncodedFrame]) -> bool:
     """Whether something else than the frame itself was to blame."""
     return not isinstance(result.exception(), BadImageError | None)
 
 
-def _let_go_of_data(error: BaseException | None) -> None:
-    """Clear the local variables of what has failed: another thread may hold the error beyond this call."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+def _frames_of(claims: Sequence[_Claim]) -> list[Frame]:
+    return [claim.frame for claim in claims]

@@ -31,8 +31,9 @@ from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
-from alpamayo_ros.engine.ticks import MOST_TICKS, Read, Reasoned, Tick, group, rows_of, timings_of
+from alpamayo_ros.engine.ticks import MOST_TICKS, Read, Reasoned, Tick, group, is_guided, rows_of, timings_of
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
+from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.resize import Resize, resize
 from alpamayo_ros.model.to_device import to_device
 
@@ -166,11 +167,13 @@ class StepwiseEngine:
             ticks = [self._tick(*pair, clock) for pair in pairs[:-1]]
             ticks.append(encoding.enter_context(self._coming_tick(*pairs[-1], clock)))
             prompts = self._read(ticks, clock)  # queued behind the last tick's encoding
+        noise = torch.cat([self._noise(tick.options) for tick in ticks])
+        noise = to_device(noise * ticks[0].options.noise_temperature, self._model.device)
         reasoned = self._reason(ticks, prompts, clock)
         rows = len(reasoned.texts) // len(ticks)
         texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
         with clock.stage("expert"):
-            denoised = self._denoise(ticks, reasoned)
+            denoised = self._denoise(ticks, reasoned, noise)
             assemblies = [  # while the device is at work
                 Assembly.begin(tick.observation, tick.options, own, self._model.action_space, self._model.vocabulary)
                 for tick, own in zip(ticks, texts, strict=True)
@@ -259,18 +262,17 @@ class StepwiseEngine:
             reasoner = Reasoner(vocabulary, options, texts, self._draw)
             if drafts:
                 reasoner.foresee(logits[0], drafts)
-            accepted = self._write(batch, cache, logits, reasoner, drafts, options)
+            accepted, unread = self._write(batch, cache, logits, reasoner, drafts, options)
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
-        return Reasoned(batch, cache, texts, ends, accepted)
+        return Reasoned(batch, cache, texts, ends, accepted, unread)
 
-    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned, noise: Tensor) -> Tensor:
         """Normalised actions [ticks K, N, 2]."""
         model, options = self._model, ticks[0].options
         samples = options.num_samples // rows_of(options)
         batch, weight = reasoned.batch, 1.0 if options.guidance_weight is None else options.guidance_weight
+        without_route = self._without_route(ticks[0], reasoned, samples) if is_guided(options) else None
         prefix = reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas)
-        without_route = self._without_route(ticks[0], reasoned, samples) if weight != 1 else None
-        noise = torch.cat([self._noise(tick.options) for tick in ticks]) * options.noise_temperature
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return model.denoise(prefix, without_route, weight, samples, noise, steps)
 
@@ -281,10 +283,15 @@ class StepwiseEngine:
     def _without_route(self, tick: Tick, reasoned: Reasoned, samples: int) -> Any:
         """What the expert reads of a tick that doesn't know the route."""
         prompt, batch = tick.prompt, reasoned.batch
-        written = [text.token_ids for text in reasoned.texts]
-        cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
+        cache = self._read_without_route(prompt, reasoned, [text.token_ids for text in reasoned.texts], samples)
         shorter = [end - len(prompt.route) for end in reasoned.ends]
         return cache.prefix(shorter, batch.padding, batch.rope_deltas)
+
+    def _read_without_route(
+        self, prompt: Prompt, reasoned: Reasoned, written: Sequence[Sequence[int]], samples: int
+    ) -> Any:
+        """See `read_without_route`. An engine whose `_write` leaves tokens unread overrides it."""
+        return read_without_route(self._model, prompt, reasoned.batch, reasoned.cache, written, samples)
 
     def _write(
         self,
@@ -294,9 +301,13 @@ class StepwiseEngine:
         reasoner: Reasoner,
         drafts: Sequence[int],
         options: SamplingOptions,
-    ) -> int:
-        """Write the reasoning; see `write`. An engine that has a faster way overrides it."""
-        return write(self._model.backbone, batch, cache, logits, reasoner, drafts)
+    ) -> tuple[int, Tensor | None]:
+        """Write the reasoning; see `write`. An engine that has a faster way overrides it.
+
+        Returns:
+            How many drafts stood, and what of the end of a guided tick's one text isn't read yet: [1, n].
+        """
+        return write(self._model.backbone, batch, cache, logits, reasoner, drafts), None
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]

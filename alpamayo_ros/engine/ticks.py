@@ -48,11 +48,17 @@ class Reasoned:
     texts: Sequence[Text]  # of the first tick, then of the next; as many of each
     ends: Sequence[int]  # per text, the column after its last token
     drafts_accepted: int = 0
+    unread: Tensor | None = None  # [1, n]: the last tokens of the one text, to be read with what guidance reads
 
 
 def rows_of(options: SamplingOptions) -> int:
     """How many texts a tick has: one for all samples, or one for each."""
     return options.num_samples if options.reasoning == "independent" else 1
+
+
+def is_guided(options: SamplingOptions) -> bool:
+    """Whether the prompt without its route is read as well."""
+    return options.guidance_weight not in (None, 1)
 
 
 def group(options: Sequence[SamplingOptions], most_rows: int, most_ticks: int = MOST_TICKS) -> list[list[int]]:
@@ -69,7 +75,7 @@ def group(options: Sequence[SamplingOptions], most_rows: int, most_ticks: int = 
     alike: dict[SamplingOptions, list[int]] = defaultdict(list)
     groups = []
     for place, its in enumerate(options):
-        if its.guidance_weight in (None, 1):
+        if not is_guided(its):
             alike[replace(its, seed=0, given_reasoning="", draft_token_ids=(), guidance_weight=None)].append(place)
         else:
             groups.append([place])

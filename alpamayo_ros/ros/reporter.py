@@ -77,6 +77,7 @@ class Reporter:
             sim_time=self._clock_watch.sim_time,
             clock_stopped_for=self._clock_watch.stopped_for,
             clock_jumps=self._clock_watch.jumps,
+            rate_hz=settings.timing.rate_hz,
             max_input_age=settings.timing.max_input_age,
             max_odometry_age=settings.timing.max_odometry_age,
             max_result_age=settings.timing.max_result_age,

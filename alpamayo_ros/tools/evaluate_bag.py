@@ -19,7 +19,7 @@ from typing import Any
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import engine_by_settings
+from alpamayo_ros.engine.factory import KINDS, engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.bag_tasks import run_all, tasks
 from alpamayo_ros.evaluation.bag_tasks_on_ray import run_all_on_ray
@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     add("--stride", type=float, default=0.5, metavar="SECONDS", help="between ticks, at least 0.1 (default 0.5)")
     add("--samples", type=int, metavar="K", help="trajectories per tick (default: as in the config)")
-    add("--engine", choices=("transformers", "vllm", "null"), help="default: as in the config")
+    add("--engine", choices=KINDS, help="default: as in the config")
     add("--device", help="auto, cpu, cuda or cuda:N (default: as in the config)")
     add("--reasoning", choices=("shared", "independent", "off", "given"), help="default: as in the config")
     add("--seed", type=int, help="default: as in the config")

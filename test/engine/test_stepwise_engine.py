@@ -113,9 +113,10 @@ def vision_passes(engine: StepwiseEngine) -> Iterator[list[int]]:
 def changed_logits(engine: StepwiseEngine, change: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """Let `change` write into the logits [B, n, V] of every pass."""
 
-    def change_after(call: Callable[..., torch.Tensor], *arguments: object) -> torch.Tensor:
-        logits = call(*arguments)
-        change(logits)
+    def change_after(call: Callable[..., torch.Tensor], *arguments: object, **named: object) -> torch.Tensor:
+        logits = call(*arguments, **named)
+        if logits.shape[1]:  # none are asked for where nothing is drawn
+            change(logits)
         return logits
 
     def change_before_draw(draw: Callable[..., torch.Tensor], logits: torch.Tensor, *more: object) -> torch.Tensor:

@@ -421,6 +421,18 @@ def test_a_new_epoch_forgets_the_frames_that_wait_to_be_prepared_alongside(start
     wait_until(lambda: engine.batches == [[1], [3]])
 
 
+def test_an_engine_that_hangs_gathers_no_more_frames_than_a_tick_may_have(start):
+    engine = AlongsideEngine()
+    engine.held.clear()
+    worker, _ = start(engine)
+    worker.prepare([frame(1)])
+    assert engine.entered.wait(5)
+    for serial in range(10, 30, 2):
+        worker.prepare([replace(frame(serial), camera=0), replace(frame(serial + 1), camera=6)])
+    engine.held.set()
+    wait_until(lambda: engine.batches == [[1], [22, 23, 24, 25, 26, 27, 28, 29]])
+
+
 def test_stop_waits_for_what_is_being_prepared_too():
     engine = AlongsideEngine()
     engine.held.clear()

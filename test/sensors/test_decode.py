@@ -118,6 +118,16 @@ class TestRawEncodings:
         wanted, tolerance, edge = expected(encoding)
         assert_shows(decode(raw_frame(encode_raw(picture(), encoding), encoding)), wanted, tolerance, edge)
 
+    @pytest.mark.parametrize("encoding", [*RAW_ENCODINGS, "jpeg"])
+    def test_writes_into_the_room_that_is_given(self, encoding: str) -> None:
+        if encoding == "jpeg":
+            frame = file_frame(jpeg(picture()))
+        else:
+            frame = raw_frame(encode_raw(picture(), encoding), encoding)
+        room = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+        decode(frame, lambda height, width: room[:height, :width])
+        assert np.array_equal(room, decode(frame))
+
     @pytest.mark.parametrize("encoding", RAW_ENCODINGS)
     @pytest.mark.parametrize("last_row_padded", [True, False])
     def test_padding_of_rows_is_left_out(self, encoding: str, last_row_padded: bool) -> None:

@@ -14,9 +14,10 @@ import pytest
 from drives import Message, circle, record, straight, write_bag
 from pages import Page
 
+from alpamayo_ros.engine.factory import KINDS
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.tools import make_bag
-from alpamayo_ros.tools.evaluate_bag import main
+from alpamayo_ros.tools.evaluate_bag import build_parser, main
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -121,6 +122,12 @@ class TestADriveAlongACircle:
         assert lines[0] == lines[1] == lines[2]
         assert run(bag, rig, tmp_path / "c", "--seed", "5") == 0
         assert [tick["seed"] for tick in read(tmp_path / "c")[1]] != [tick["seed"] for tick in lines[0]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_engine_can_be_asked_for(kind: str) -> None:
+    options = ["drive", "--config", "rig.yaml", "--out", "out", "--engine", kind]
+    assert build_parser().parse_args(options).engine == kind
 
 
 def test_constant_velocity_is_right_on_a_straight_drive(

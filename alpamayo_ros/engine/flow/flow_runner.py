@@ -50,6 +50,10 @@ class FlowRunner:
         self._attend = attention_for(device)
         self._replayed = Replayed(self._flow)
 
+    def rehearse(self) -> None:
+        """See Replayed."""
+        self._replayed.rehearse()
+
     def capture(self, memory: GraphMemory) -> None:
         """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
         self._replayed.capture(memory)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ from alpamayo_ros.model.images import ImagePatches
 
 CAPTURED_ROWS = (1, 6, 16)  # and the most that there can be
 CAPTURED_TOKENS = (1, 3)  # 3: a last token and the two that close a reasoning
-REST_TOKENS = 96  # of one row: a prompt's rest without its route, and a reasoning after it
+# rows, tokens: a prompt's rest without its route and a reasoning after it, alone and beside those three tokens
+CAPTURED_RESTS = ((1, 96), (2, 64), (2, 96))
 
 
 class NativeBackbone:
@@ -49,18 +51,33 @@ class NativeBackbone:
         self._forbidden = forbidden
         self._draw = DeviceDraw(device)
         draw = drawing_for(device)
-        shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + [(1, REST_TOKENS)]
+        shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + list(CAPTURED_RESTS)
         self._steps = [
             DecodeStep(text, pool, self._attend, draw, forbidden, *shape, self._max_blocks) for shape in shapes
         ]
 
-    def capture(self, memory: GraphMemory) -> None:
-        """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
+    @property
+    def steps(self) -> int:
+        """How many are rehearsed and captured."""
+        return len(self._steps)
+
+    def plan(self) -> None:
+        """Plan the prompts' attention on CUDA, for the calling thread."""
         layer = self._pool.layers[0]
         keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
         self._attend_to_itself.plan(self._text.geometry.num_attention_heads, keys, values)
+
+    def rehearse(self, done: Callable[[], object]) -> None:
+        """Run the steps once, on the current stream, for what is compiled on first use; `done` is called after each."""
+        for step in self._steps:
+            step.rehearse()
+            done()
+
+    def capture(self, memory: GraphMemory, done: Callable[[], object]) -> None:
+        """Record the steps on CUDA, the largest first: it sizes the memory that they share."""
         for step in reversed(self._steps):
             step.capture(memory)
+            done()
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Run the vision tower over images; each attends only to itself."""
@@ -91,6 +108,30 @@ class NativeBackbone:
             result = self._read_more(batch, cache, token_ids, logits)
         cache.grow(count)
         return result
+
+    def extend_both(
+        self, batch: PromptBatch, caches: tuple[PagedCache, PagedCache], token_ids: tuple[Tensor, Tensor]
+    ) -> None:
+        """Read tokens [1, n] into each of two caches of one row, in one pass.
+
+        Args:
+            batch: Whose row both go on with.
+            caches: They may share blocks.
+            token_ids: Of each. The fewer ones are filled up; what is read behind them is overwritten later.
+        """
+        if not self._steps_for(max(token_ids, key=lambda tokens: tokens.shape[1]).expand(2, -1), 0):
+            for cache, tokens in zip(caches, token_ids, strict=True):
+                self.extend(batch, cache, tokens, logits=0)
+            return
+        counts = [tokens.shape[1] for tokens in token_ids]
+        columns = torch.zeros(2, max(counts), dtype=torch.int64)
+        for row, tokens in enumerate(token_ids):
+            columns[row, : counts[row]] = tokens[0]
+        both = PagedCache.beside(caches, columns.shape[1])
+        deltas = tuple(batch.rope_deltas[0] - (both.length - cache.length) for cache in caches)
+        self.extend(replace(batch.take([0, 0]), rope_deltas=deltas), both, columns, logits=0)
+        for cache, count in zip(caches, counts, strict=True):
+            cache.grow(count)
 
     def follow(
         self,

@@ -71,6 +71,10 @@ class DecodeStep:
         self._filled_from: PagedCache | None = None
         self._replayed = Replayed(self._step)
 
+    def rehearse(self) -> None:
+        """See Replayed."""
+        self._replayed.rehearse()
+
     def capture(self, memory: GraphMemory) -> None:
         """Record the step on CUDA."""
         self._replayed.capture(memory)

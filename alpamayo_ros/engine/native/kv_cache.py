@@ -136,6 +136,16 @@ class PagedCache:
             self._pool.copy(sources, targets)
         return other
 
+    @classmethod
+    def beside(cls, caches: Sequence[PagedCache], columns: int) -> PagedCache:
+        """The rows of caches of one pool in one, the shorter ones after more padding, for so many columns more."""
+        length = max(cache.length for cache in caches)
+        other = cls(caches[0]._pool, length + columns)
+        other.length = length
+        other.padding = tuple(length - tokens for cache in caches for tokens in cache.lengths())
+        other.rows = [blocks for cache in caches for blocks in cache.rows]
+        return other
+
     def prefix(self, ends: Sequence[int], padding: Sequence[int], rope_deltas: Sequence[int]) -> list[KVPrefix]:
         """Hand the rows to the expert; see KVCache."""
         prefixes = []

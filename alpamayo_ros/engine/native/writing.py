@@ -1,7 +1,8 @@
 """Writing the reasoning a step ahead: a token is read on the device while the host learns which one it is.
 
 The same tokens as by `write` in engine/reasoning.py, with two differences in how they are read: the step that reads a
-token is queued before the host has seen it, and the tokens that close a reasoning are read in one pass with its last.
+token is queued before the host has seen it, and the tokens that close a reasoning are left to be read in one pass with
+its last, and with what guidance reads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from alpamayo_ros.engine.native.kv_cache import PagedCache
 from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.model.backbone import PromptBatch
 
+NOTHING = torch.empty(1, 0, dtype=torch.int64)
+
 
 def write_ahead(
     backbone: NativeBackbone,
@@ -27,7 +30,7 @@ def write_ahead(
     reasoner: Reasoner,
     drafts: Sequence[int],
     options: SamplingOptions,
-) -> int:
+) -> tuple[int, Tensor]:
     """Let the reasoner write after a prompt; see `write`.
 
     Args:
@@ -36,7 +39,7 @@ def write_ahead(
         options: The reasoner's.
 
     Returns:
-        How many drafts stood.
+        How many drafts stood, and the tokens [rows, n] at the end of what was written that aren't read yet.
     """
     start = cache.length - len(drafts)
     accepted = 0
@@ -54,15 +57,14 @@ def write_ahead(
         columns = [tokens]
         while (closing := reasoner.forced()) is not None:
             columns.append(closing)
-        if len(columns) > 1 or reasoner.ended:
-            logits = backbone.extend(batch, cache, torch.tensor(columns).T)
-            tokens = reasoner(logits[:, 0])
-        else:
-            column = torch.tensor(tokens)[:, None]
-            following = backbone.follow(batch, cache, column, reasoner.keys(), options.temperature, options.top_p)
-            cache.grow(1)  # what was written is being read
-            tokens = _follow(following, cache, reasoner)
-    return accepted
+        if reasoner.ended:
+            return accepted, torch.tensor(columns).T
+        following = backbone.follow(
+            batch, cache, torch.tensor(columns).T, reasoner.keys(), options.temperature, options.top_p
+        )
+        cache.grow(1)  # what was written is being read
+        tokens = _follow(following, cache, reasoner)
+    return accepted, NOTHING.expand(len(logits), 0)
 
 
 def _follow(following: Following, cache: PagedCache, reasoner: Reasoner) -> list[int] | None:

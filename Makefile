@@ -36,8 +36,11 @@ $(STAMPS)/interfaces: $(INTERFACES) scripts/build_interfaces.sh $(STAMPS)/packag
 	@scripts/build_interfaces.sh $(VENV)
 	@touch $@
 
-# vLLM changes the process that it runs in, so its tests have one of their own.
-VLLM_TESTS := $(BIN)/python -m pytest -m vllm test/engine/vllm test/tools/test_parity_vllm.py
+# In several processes, as test/support/side_by_side.py deals them out.
+SIDE_BY_SIDE := -n logical --maxprocesses 4
+
+# vLLM changes the process that it runs in, so its tests have some of their own.
+VLLM_TESTS := $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m vllm test/engine/vllm test/tools/test_parity_vllm.py
 
 $(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
@@ -49,7 +52,7 @@ $(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
 	@touch $@
 
 # Neither do Triton and vLLM for the CPU get on in one process, nor is there a Triton for every machine.
-KERNEL_TESTS := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest test/engine/kernels
+KERNEL_TESTS := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest $(SIDE_BY_SIDE) test/engine/kernels
 
 $(STAMPS)/triton: pyproject.toml $(STAMPS)/packages
 	@echo "[+] Triton, for tests of the GPU kernels on a CPU"
@@ -58,7 +61,7 @@ $(STAMPS)/triton: pyproject.toml $(STAMPS)/packages
 	@touch $@
 
 test: setup $(STAMPS)/vllm $(STAMPS)/triton
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	@$(KERNEL_TESTS)
 	@$(VLLM_TESTS)
 
@@ -97,7 +100,7 @@ soak: setup
 closed-loop: setup
 	@$(BIN)/python -m alpamayo_ros.tools.closed_loop $(ARGS)
 
-# As test-gpu; ARGS="--engine transformers --ticks 5" for the other engine.
+# As test-gpu. In bfloat16, with the native engine; ARGS="--quantization fp8_expert" in FP8.
 bench-gpu:
 	@$(PYTHON) -m alpamayo_ros.tools.bench_gpu $(ARGS)
 

@@ -24,6 +24,7 @@ ORTHONORMAL = 1e-3  # how far R' R may be from the identity, and det R from 1
 FIRST_POINT = 2.0  # m that the first point may be off from v0 * 0.1 s ahead
 BEHIND = 1.0  # m that a vehicle that drives forward may end up behind itself
 DRIVING_FORWARD = 1.0  # m/s
+LONGEST_STEP = 15.0  # m between two points, 0.1 s apart: 540 km/h
 
 
 class InvalidObservationError(AlpamayoError):
@@ -98,6 +99,11 @@ def _fault(observation: Observation, prediction: Prediction) -> dict[str, Any] |
             return {"fault": f"{name} is not finite", "values": int((~np.isfinite(values)).sum())}
     if not is_rotation(prediction.rotation):
         return {"fault": "rotation holds a matrix that is no rotation"}
+    steps = np.linalg.norm(np.diff(prediction.xyz, axis=1), axis=-1)
+    if steps.max() > LONGEST_STEP:
+        sample, point = (int(at) for at in np.unravel_index(steps.argmax(), steps.shape))
+        fault = f"a step of {steps.max():.4g} m in 0.1 s, expected at most {LONGEST_STEP:g}"
+        return {"fault": fault, "sample": sample, "point": point + 1}
     return _implausible_start(observation, prediction)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.odometry import pose_fault
 from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.types import Array, EgoPose
 
@@ -47,12 +48,21 @@ def pose_from_message(message: Any) -> EgoPose:
     )
 
 
+def pose_from_transform(transform: Any) -> EgoPose:
+    """A geometry_msgs/TransformStamped as its child frame's pose in its header's frame."""
+    return EgoPose(
+        stamp_ns=stamp_ns(transform.header.stamp),
+        position=_vector(transform.transform.translation),
+        orientation=_quaternion(transform.transform.rotation),
+    )
+
+
 def mounting_from_transform(transform: Any) -> Mounting | None:
-    """A geometry_msgs/TransformStamped as its child frame's place in its header's frame; None if it is no rotation."""
-    orientation = _quaternion(transform.transform.rotation)
-    if not (np.isfinite(orientation).all() and orientation.any()):
+    """A geometry_msgs/TransformStamped as its child frame's place in its header's frame; None if it is none."""
+    position, orientation = _vector(transform.transform.translation), _quaternion(transform.transform.rotation)
+    if pose_fault(EgoPose(0, position, orientation)) is not None:
         return None
-    return Mounting(_vector(transform.transform.translation), matrix_from_quaternion(orientation))
+    return Mounting(position, matrix_from_quaternion(orientation))
 
 
 def _vector(message: Any) -> Array:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from alpamayo_ros.core.accounting import DUPLICATE, RESET, StreamCounts
+from alpamayo_ros.core.assess import Assessor
 from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
 from alpamayo_ros.core.camera import CameraInput, CameraState
 from alpamayo_ros.core.ego import HISTORY_NS, EgoHistory
@@ -18,7 +19,6 @@ from alpamayo_ros.core.odometry import OdometryInput
 from alpamayo_ros.core.pending import PendingTicks
 from alpamayo_ros.core.stream import LATE_NS
 from alpamayo_ros.core.types import (
-    FRAMES_PER_CAMERA,
     STEP_NS,
     ConfigurationError,
     EgoPose,
@@ -58,14 +58,14 @@ class ObservationBuilder:
         self._odometry = OdometryInput(config)
         self._lattice = Lattice()
         self._pending = PendingTicks(config.rate_hz)
-        self._wait_ns = round(config.wait_timeout * 1e9)
-        self._optional_wait_ns = round(config.optional_wait * 1e9)
+        self._assessor = Assessor(self._cameras, self._odometry, self._pending, config)
         self._blocked: dict[SkipReason, Mapping[str, Any]] = {}
         self._fresh = False  # whether a frame has come since frames_to_prepare
         self._navigation = Navigation(config.navigation_timeout)
         self._now_ns: int | None = None  # at the last call
         self._epoch = 0
         self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
+        self._reframed: tuple[int, Mapping[str, Any]] | None = None  # when the odometry's frames changed last, and how
         self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
     # ---- inputs
@@ -128,6 +128,7 @@ class ObservationBuilder:
         if frames != odometry.frames:
             if len(odometry.buffer):
                 self._flush(RESET, now_ns)
+                self._reframed = (now_ns, {"frames": list(frames), "frames_before": list(odometry.frames)})
             odometry.frames = frames
         usable = replace(usable, stamp_ns=pose.stamp_ns + odometry.offset_ns)
         refusal = odometry.refusal(pose.stamp_ns, usable.stamp_ns, now_ns)
@@ -174,7 +175,7 @@ class ObservationBuilder:
         """Forget all inputs, the navigation text too, and raise the epoch."""
         self._notice(now_ns)
         self._flush(RESET, now_ns)
-        self._jump = None
+        self._jump = self._reframed = None
         self._navigation.set("", now_ns)
 
     # ---- ticks
@@ -191,14 +192,14 @@ class ObservationBuilder:
         points = self._lattice.points
         undecided = self._pending.open(points)
         for at in reversed(undecided):
-            if self._is_complete(points, at, now_ns):
+            if self._assessor.is_complete(points, at, now_ns):
                 result = self._assess(points, at, now_ns)
                 if isinstance(result, Observation) or self._blocked:
                     self._pending.take_turn(points[at])
                     self._count_use(result)
                     return result
         for at in undecided:
-            if self._pending.waited_ns(points[at], now_ns) >= self._wait_ns:
+            if not self._assessor.still_waits(points[at], now_ns):
                 self._pending.decide(points[at])
                 return self._assess(points, at, now_ns)
         if self._next_silence_ns is not None and now_ns >= self._next_silence_ns:
@@ -216,8 +217,8 @@ class ObservationBuilder:
         self._notice(now_ns)
         points = self._lattice.points
         for at in reversed(range(len(points))):
-            waits = self._pending.waited_ns(points[at], now_ns) < self._wait_ns
-            if self._is_complete(points, at, now_ns) or not waits or self._blocked:
+            waits = self._assessor.still_waits(points[at], now_ns)
+            if self._assessor.is_complete(points, at, now_ns) or not waits or self._blocked:
                 result = self._assess(points, at, now_ns)
                 if isinstance(result, Observation) or not waits or self._blocked:
                     self._count_use(result)
@@ -353,54 +354,19 @@ class ObservationBuilder:
         for camera in self._cameras.values():
             camera.buffer.forget_choices(stamp_ns - 2 * STEP_NS)
 
-    def _is_complete(self, points: Sequence[Point], at: int, now_ns: int) -> bool:
-        """Whether a tick has all that it waits for. Cheap where it hasn't."""
-        newest_pose_ns = self._odometry.buffer.newest_ns
-        if newest_pose_ns is None or newest_pose_ns < points[at].stamp_ns:
-            return False
-        if (
-            at + 1 < FRAMES_PER_CAMERA
-            or points[at].index - points[at + 1 - FRAMES_PER_CAMERA].index >= FRAMES_PER_CAMERA
-        ):
-            return False
-        waited_ns = self._pending.waited_ns(points[at], now_ns)
-        for camera in self._cameras.values():
-            if camera is self._anchor:
-                continue
-            choices = camera.choices(points, at)
-            settled = all(choice.settled for choice in choices)
-            if camera.config.required:
-                there = all(choice.frame is not None for choice in choices)
-                if not there or (not settled and waited_ns < self._wait_ns):
-                    return False
-            else:
-                was_there = all(choice.frame is not None for choice in choices[:-1])
-                if was_there and not settled and waited_ns < self._optional_wait_ns:
-                    return False
-        return True
-
     def _assess(self, points: Sequence[Point], at: int, now_ns: int) -> Observation | Skip:
         """The tick of point number `at` (negative: there is none), or all reasons that hold."""
         t0_ns = points[at].stamp_ns if at >= 0 else None
-        reasons: dict[SkipReason, Mapping[str, Any]] = dict(self._blocked)
-        frames: dict[int, tuple[Frame, ...]] = {}
-        lacking: dict[SkipReason, dict[str, Mapping[str, Any]]] = {}
-        anchor_lag = self._anchor.stream.receive_lag
-        for name, camera in self._cameras.items():
-            finding = camera.find(points, at, now_ns, anchor_lag)
-            if not finding.reasons and finding.frames:
-                frames[camera.config.index] = finding.frames
-            elif camera.config.required:
-                for reason, numbers in finding.reasons.items():
-                    lacking.setdefault(reason, {})[name] = numbers
-        reasons.update({reason: _by_camera(found) for reason, found in lacking.items()})
-        history = self._odometry.find(t0_ns, now_ns)
-        if not isinstance(history, EgoHistory):
-            reasons.update(history.reasons)
-        elif not reasons and t0_ns is not None:
-            return self._observation(t0_ns, frames, history, now_ns)
+        found = self._assessor.assess(points, at, now_ns)
+        reasons: dict[SkipReason, Mapping[str, Any]] = {**self._blocked, **found.lacking}
+        if not reasons and t0_ns is not None and found.history is not None:
+            return self._observation(t0_ns, found.frames, found.history, now_ns)
         if self._jump is not None and 0 <= now_ns - self._jump[0] <= HISTORY_NS:
             reasons[SkipReason.TIME_JUMP] = self._jump[1]
+        if self._reframed is not None and 0 <= now_ns - self._reframed[0] <= HISTORY_NS:
+            reasons[SkipReason.ODOMETRY_JUMP] = self._reframed[1]
+            for waiting in (SkipReason.WAITING_FOR_CAMERA, SkipReason.WAITING_FOR_ODOMETRY):
+                reasons.pop(waiting, None)  # they may have sent: it was forgotten
         held = sorted(reasons, key=_ORDER.__getitem__)
         return Skip(held[0], t0_ns, {reason.value: reasons[reason] for reason in held})
 
@@ -426,11 +392,3 @@ class ObservationBuilder:
 
 
 _ORDER = {reason: number for number, reason in enumerate(SkipReason)}
-
-
-def _by_camera(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of one reason: the cameras, and of each number one per camera."""
-    numbers: dict[str, Any] = {"cameras": list(found)}
-    for key in dict.fromkeys(key for each in found.values() for key in each):
-        numbers[key] = [each.get(key) for each in found.values()]
-    return numbers

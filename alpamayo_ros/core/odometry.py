@@ -14,6 +14,8 @@ from alpamayo_ros.core.stream import Stream
 from alpamayo_ros.core.types import EgoPose, SkipReason
 
 Numbers = Mapping[str, Any]
+FASTEST = 1e6  # m/s and rad/s; its square is still a number to calculate with
+LONGEST_QUATERNION = 1e6
 FARTHEST = 1e9  # m; much further out, a number's steps are no longer small beside a path's
 
 
@@ -29,6 +31,10 @@ def pose_fault(pose: EgoPose) -> str | None:
             return f"{name} is not finite"
         if name == "position" and np.abs(values).max() > FARTHEST:
             return f"position is {np.abs(values).max():.3g} m from the origin, expected at most {FARTHEST:.0e}"
+        if name.endswith("velocity") and np.abs(values).max() > FASTEST:
+            return f"{name} is {np.abs(values).max():.3g} m/s or rad/s, expected at most {FASTEST:.0e}"
+    if np.abs(pose.orientation).max() > LONGEST_QUATERNION:
+        return f"orientation is {np.abs(pose.orientation).max():.3g} long, expected a quaternion of length 1"
     if float(np.linalg.norm(pose.orientation)) < 1e-6:
         return "orientation is the zero quaternion"
     return None

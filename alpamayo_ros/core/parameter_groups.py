@@ -18,6 +18,7 @@ CAMERA_INDICES: Mapping[str, int] = {
     "front_tele": 6,
 }
 RELIABILITY = ("best_effort", "reliable")
+TF_TOPIC = "/tf"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,13 @@ class CameraSettings:
 class OdometrySettings:
     """`odometry.*`."""
 
+    source: str = declare(
+        "topic",
+        "Where the poses come from: topic: odometry.topic; tf: /tf, for vehicles without odometry.",
+        choices=("topic", "tf"),
+    )
     topic: str = declare("~/input/odometry", "Topic of nav_msgs/Odometry, 10 Hz or more.", needed=True)
+    tf_parent: str = declare("odom", "With source tf: the frame that base_frame's poses are in.", needed=True)
     base_frame: str = declare("base_link", "The vehicle's frame: rear axle, on the ground.", needed=True)
     child_to_base: tuple[float, ...] = declare(
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -60,6 +67,11 @@ class OdometrySettings:
     time_offset: float = declare(0.0, "Added to its stamps, s.", low=-10, high=10)
     reliability: str = declare("best_effort", "QoS of its subscription.", choices=RELIABILITY)
     depth: int = declare(200, "QoS history depth of its subscription.", low=1, high=10000)
+
+    @property
+    def pose_topic(self) -> str:
+        """Whose messages give poses."""
+        return TF_TOPIC if self.source == "tf" else self.topic
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,8 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append(
             f"anchor is {settings.anchor!r}: it must be a required camera, one of {', '.join(required) or 'none'}"
         )
+    if settings.odometry.source == "tf" and settings.output.publish_tf:
+        problems.append("publish_tf is True: with odometry.source tf somebody else publishes that transform")
     if settings.sampling.reasoning == "given" and not settings.sampling.given_reasoning:
         problems.append("sampling.given_reasoning is '': sampling.reasoning given needs a text")
     if settings.engine.process == "in_process" and settings.engine.python:

@@ -113,7 +113,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Timings:
-    """What one prediction cost: milliseconds per stage by a monotonic clock, in order, and what was reused."""
+    """What one prediction cost: milliseconds per stage, by the host's clock or the device's, and what was reused."""
 
     stages_ms: Mapping[str, float] = field(default_factory=dict)  # "decode", "arrival", "vision", "prefill", ...
     frames_encoded: int = 0  # frames that went through the vision tower for this tick
@@ -156,7 +156,7 @@ class SamplingOptions:
     top_p: float = 0.98
     seed: int = 0
     max_reasoning_tokens: int = 256  # at the cap, <|cot_end|><|traj_future_start|> is forced
-    deadline_ms: float | None = None  # the same is forced when the reasoning has used up this time
+    deadline_ms: float | None = None  # the same is forced when so much time is used up since the first token
     reasoning: str = "shared"  # "shared", "independent", "off" or "given"
     given_reasoning: str = ""  # the text, with reasoning="given"
     draft_token_ids: tuple[int, ...] = ()  # the last tick's reasoning; a hint that never changes the result

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from alpamayo_ros.core.types import BadImageError, Frame
+from alpamayo_ros.engine.frame_decoding import FrameDecoder, Picture, let_go_of_data
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.resident_model import VisionModel
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
-from alpamayo_ros.model.images import ImageConfig, preprocess, target_size
+from alpamayo_ros.model.images import ImageConfig, preprocess
 from alpamayo_ros.model.resize import Resize, resize
-from alpamayo_ros.sensors.decode import decode
 
-DECODERS = 8  # threads; decoding leaves Python's lock to others
 WAITING = "arrival"  # the stage: for frames that another thread has in hand
 
 
@@ -60,7 +56,10 @@ class FrameFeatures:
     frame's features are the same in either thread. Why that is safe:
 
     * The lock is held until the stream has done all that was queued. So one thread at a time uses the tower's static
-      buffers and the resize's tables, and features that can be seen are complete: any stream may read them.
+      buffers and the resize's tables, and features that others can see are complete: any stream may read them. Who
+      encodes them may read them earlier, on a stream that waits for this one.
+    * Pictures come to the device on the decoder's stream, into memory of that; the encoding waits for it, and they are
+      let go of when all is encoded.
     * Weights are only read, and were complete before the first encoding: the device is waited for once.
     * Features lie in memory that the allocator would give to the next encoding as soon as nobody holds them, although
       kernels of the reader's stream may not have run yet. A prediction holds its features until its answer is on the
@@ -85,11 +84,10 @@ class FrameFeatures:
         self._device = device
         self._capacity = capacity
         self._resize = resize
-        self._jpegs = jpegs  # None: every picture is decoded on the host
         self._kept: OrderedDict[int, Future[EncodedFrame]] = OrderedDict()  # by serial, the one used last at the end
         self._keeping = threading.Lock()  # of _kept
         self._encoding = threading.Lock()
-        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        self._decoder = FrameDecoder(images, device, jpegs)
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -104,41 +102,64 @@ class FrameFeatures:
         Raises:
             BadImageError: a frame can't be decoded or has a size that the model can't take.
         """
-        results, claims = self._claim_and_wait(frames, clock)
+        with self.use(frames, clock) as found:
+            return found
+
+    @contextmanager
+    def use(self, frames: Sequence[Frame], clock: StageClock) -> Iterator[FoundFrames]:
+        """The same for work that is queued on this thread's current stream: it follows the tower without a gap.
+
+        Inside, the device may still be encoding, and no other thread can; at the end the features are there.
+
+        Raises:
+            BadImageError: as by `get`.
+        """
+        results, claims = self._claim(frames)
+        with self._encoded(claims, clock) as own:
+            pairs = list(zip(frames, results, strict=True))
+            if all(frame.serial in own or (result.done() and not _failed(result)) for frame, result in pairs):
+                encoded = [own.get(frame.serial) or result.result() for frame, result in pairs]
+                yield self._found(encoded, len(claims))
+                return
+        # Only now, when its own are there: those who wait for them may have what is waited for here.
+        self._wait(results, clock)
         if any(
             _failed(result) for result in results
         ):  # in another thread, as when it finds no memory; here it may work
-            results, more = self._claim_and_wait(frames, clock)
+            results, more = self._claim(frames)
+            with self._encoded(more, clock):
+                pass
+            self._wait(results, clock)
             claims += more
-        encoded = [result.result() for result in results]
-        if self._stream is not None:
-            reader = torch.cuda.current_stream(self._device)
-            for each in encoded:
-                for part in (each.features.embeddings, each.features.deepstack):
-                    if part.is_cuda:  # a tower may leave them on the host
-                        part.record_stream(reader)
-        return FoundFrames(encoded, len(claims))
+        yield self._found([result.result() for result in results], len(claims))
 
     def prepare(self, frames: Sequence[Frame]) -> None:
         """Encode those that are missing. A bad one is passed over, and not kept."""
         _, claims = self._claim(frames)
-        self._redeem(claims, StageClock(self._device))
+        with self._encoded(claims, StageClock(self._device)):
+            pass
 
     def clear(self) -> None:
         """Forget all; who waits for a frame still gets it."""
         with self._keeping:
             self._kept.clear()
 
-    def _claim_and_wait(
-        self, frames: Sequence[Frame], clock: StageClock
-    ) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
-        """Every frame's result, which is there or failed, and the claims that were this thread's."""
-        results, claims = self._claim(frames)
-        self._redeem(claims, clock)  # first: those who wait for these may have what is waited for below
+    def _found(self, encoded: list[EncodedFrame], claimed: int) -> FoundFrames:
+        """What was asked for, which the caller's stream may read from now on."""
+        if self._stream is not None:
+            reader = torch.cuda.current_stream(self._device)
+            reader.wait_stream(self._stream)
+            for each in encoded:
+                for part in (each.features.embeddings, each.features.deepstack):
+                    if part.is_cuda:  # a tower may leave them on the host
+                        part.record_stream(reader)
+        return FoundFrames(encoded, claimed)
+
+    def _wait(self, results: Sequence[Future[EncodedFrame]], clock: StageClock) -> None:
+        """Until all are there or failed."""
         if not all(result.done() for result in results):
             with clock.host_stage(WAITING):
                 wait(results)
-        return results, claims
 
     def _claim(self, frames: Sequence[Frame]) -> tuple[list[Future[EncodedFrame]], list[_Claim]]:
         """Every frame's result, there or still to come, and those that are now the caller's to encode."""
@@ -154,55 +175,55 @@ class FrameFeatures:
                 self._kept.popitem(last=False)
         return results, claims
 
-    def _redeem(self, claims: Sequence[_Claim], clock: StageClock) -> None:
-        """Encode what was claimed. Whatever happens, every claim gets its result or the error."""
-        try:
-            for_device = [claim for claim in claims if self._jpegs is not None and self._jpegs.takes(claim.frame)]
-            decoded = self._decode_on_host([claim for claim in claims if claim not in for_device], clock)
-            if decoded or for_device:
-                with self._device_to_oneself(clock):
-                    decoded += self._decode_on_device(for_device, clock)
-                    features = self._encode([picture for _, picture in decoded], clock)
-                for (claim, picture), each in zip(decoded, features, strict=True):
-                    claim.result.set_result(EncodedFrame(each, *picture.shape[:2]))
-        except BaseException as error:
-            _let_go_of_data(error)
-            for claim in claims:
-                if not claim.result.done():
-                    self._fail(claim, error)
-            raise
+    @contextmanager
+    def _encoded(self, claims: Sequence[_Claim], clock: StageClock) -> Iterator[dict[int, EncodedFrame]]:
+        """What was claimed, by serial, its encoding queued. At the end every claim has its result or the error."""
+        with ExitStack() as holding:
+            try:
+                queued = self._queue(claims, clock, holding)
+            except BaseException as error:
+                let_go_of_data(error)
+                self._fail_all(claims, error)
+                raise
+            try:
+                yield {claim.frame.serial: each for claim, each in queued}
+            finally:
+                try:
+                    self._synchronize()
+                except BaseException as error:
+                    self._fail_all(claims, error)
+                    raise
+                for claim, each in queued:
+                    claim.result.set_result(each)
 
-    def _decode_on_host(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
-        """Decode side by side; those that can be."""
-        if not claims:
+    def _queue(
+        self, claims: Sequence[_Claim], clock: StageClock, holding: ExitStack
+    ) -> list[tuple[_Claim, EncodedFrame]]:
+        """Decode, and queue the encoding of those that could be decoded, for which the device is held."""
+        for_device = [claim for claim in claims if self._decoder.takes_on_device(claim.frame)]
+        for_host = [claim for claim in claims if claim not in for_device]
+        decoded = self._usable(for_host, self._decoder.on_host(_frames_of(for_host), clock))
+        if not decoded and not for_device:
             return []
-        with clock.host_stage("decode"):
-            decoding = [self._decoders.submit(self._decode, claim.frame) for claim in claims]
-            wait(decoding)  # for all, whatever becomes of one: their data are there no longer than this call
-        return self._usable(claims, [picture.result for picture in decoding])
+        holding.enter_context(self._device_to_oneself(clock))
+        with self._on_stream():
+            decoded += self._usable(for_device, self._decoder.on_device(_frames_of(for_device), clock))
+            if self._stream is not None:
+                self._decoder.let_wait(self._stream)
+            pictures = [picture for _, picture in decoded]
+            features = self._encode(pictures, clock)
+        holding.callback(pictures.clear)  # when the stream has read them
+        encoded = [EncodedFrame(each, *picture.shape[:2]) for each, picture in zip(features, pictures, strict=True)]
+        return [(claim, each) for (claim, _), each in zip(decoded, encoded, strict=True)]
 
-    def _decode_on_device(self, claims: Sequence[_Claim], clock: StageClock) -> list[tuple[_Claim, Tensor]]:
-        """Decode JPEG files together; what the device can't read is decoded on the host, or refused there."""
-        if self._jpegs is None or not claims:
-            return []
-        with clock.stage("decode"):
-            read = self._jpegs.decode([claim.frame for claim in claims])
-        there = [(claim, picture) for claim, picture in zip(claims, read, strict=True) if picture is not None]
-        others = [claim for claim, picture in zip(claims, read, strict=True) if picture is None]
-        checks = [partial(self._fitting, claim.frame, picture) for claim, picture in there]
-        return self._usable([claim for claim, _ in there], checks) + self._decode_on_host(others, clock)
-
-    def _usable(
-        self, claims: Sequence[_Claim], pictures: Sequence[Callable[[], Tensor]]
-    ) -> list[tuple[_Claim, Tensor]]:
-        """Those whose picture can be had; the others fail."""
+    def _usable(self, claims: Sequence[_Claim], pictures: Sequence[Picture]) -> list[tuple[_Claim, Tensor]]:
+        """Those that have a picture; the others fail."""
         usable = []
         for claim, picture in zip(claims, pictures, strict=True):
-            try:
-                usable.append((claim, picture()))
-            except BadImageError as error:
-                _let_go_of_data(error)
-                self._fail(claim, error)
+            if isinstance(picture, BadImageError):
+                self._fail(claim, picture)
+            else:
+                usable.append((claim, picture))
         return usable
 
     def _encode(self, pictures: Sequence[Tensor], clock: StageClock) -> list[ImageFeatures]:
@@ -210,28 +231,36 @@ class FrameFeatures:
         if not pictures:
             return []
         with clock.stage("preprocess"):
-            patches = [preprocess([picture], self._images, self._device, self._resize) for picture in pictures]
+            patches = preprocess(pictures, self._images, self._device, self._resize)
         with clock.stage("vision"):
-            return list(self._vision.encode_each(patches))
+            return list(self._vision.encode_each(patches.each()))
 
     @contextmanager
     def _device_to_oneself(self, clock: StageClock) -> Iterator[None]:
-        """Hold the lock, and be on the encoding's stream; at the end that has nothing left to do."""
+        """Hold the lock; at the end the encoding's stream has nothing left to do."""
         if not self._encoding.acquire(blocking=False):
             with clock.host_stage(WAITING):
                 self._encoding.acquire()
         try:
-            with self._on_stream():
-                try:
-                    yield
-                finally:
-                    if self._stream is not None:
-                        self._stream.synchronize()
+            yield
         finally:
-            self._encoding.release()
+            try:
+                self._synchronize()
+            finally:
+                self._encoding.release()
+
+    def _synchronize(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
 
     def _on_stream(self) -> AbstractContextManager[object]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def _fail_all(self, claims: Sequence[_Claim], error: BaseException) -> None:
+        """Those that have no result yet."""
+        for claim in claims:
+            if not claim.result.done():
+                self._fail(claim, error)
 
     def _fail(self, claim: _Claim, error: BaseException) -> None:
         """Tell those who wait, and let the next one who asks try again."""
@@ -240,29 +269,11 @@ class FrameFeatures:
                 del self._kept[claim.frame.serial]
         claim.result.set_exception(error)
 
-    def _decode(self, frame: Frame) -> Tensor:
-        """RGB uint8 [H, W, 3] on the host, for a GPU in memory that it reads by itself."""
-        picture = self._fitting(frame, torch.from_numpy(np.ascontiguousarray(decode(frame))))
-        return picture.pin_memory() if self._device.type == "cuda" else picture
-
-    def _fitting(self, frame: Frame, picture: Tensor) -> Tensor:
-        """The frame's picture. Raises BadImageError where the model can't take its size."""
-        height, width, _ = picture.shape
-        try:
-            target_size(height, width, self._images)
-        except BadImageError as error:
-            message = f"camera {frame.camera}, stamp {frame.stamp_ns} ns: {error}"
-            raise BadImageError(message, frame.serial) from error
-        return picture
-
 
 def _failed(result: Future[EncodedFrame]) -> bool:
     """Whether something else than the frame itself was to blame."""
     return not isinstance(result.exception(), BadImageError | None)
 
 
-def _let_go_of_data(error: BaseException | None) -> None:
-    """Clear the local variables of what has failed: another thread may hold the error beyond this call."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+def _frames_of(claims: Sequence[_Claim]) -> list[Frame]:
+    return [claim.frame for claim in claims]

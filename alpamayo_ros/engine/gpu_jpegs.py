@@ -34,6 +34,7 @@ class GpuJpegs:
 
     def __init__(self, decode_files: DecodeFiles) -> None:
         self._decode_files = decode_files
+        self._unreadable: set[int] = set()  # cameras whose last file nvJPEG couldn't read
         self._said: set[int] = set()  # cameras of which it was said that nvJPEG can't read them
 
     @classmethod
@@ -69,17 +70,34 @@ class GpuJpegs:
         return True
 
     def decode(self, frames: Sequence[Frame]) -> list[Tensor | None]:
-        """RGB uint8 [H, W, 3] of each, with any strides; None for one that nvJPEG can't read."""
-        files = [_bytes_of(frame.data) for frame in frames]
+        """RGB uint8 [H, W, 3] of each, with any strides; None for one that nvJPEG can't read.
+
+        Which of several files that was it doesn't say, so they are all decoded again, one by one. A camera's files are
+        alike: from then on its own are decoded by themselves, until one can be read, and the others' only once.
+        """
+        alone = [at for at, frame in enumerate(frames) if frame.camera in self._unreadable]
+        together = [at for at, frame in enumerate(frames) if frame.camera not in self._unreadable]
+        pictures: list[Tensor | None] = [None] * len(frames)
+        for group in (together, *([at] for at in alone)):
+            for at, picture in zip(group, self._decode_group([frames[at] for at in group]), strict=True):
+                pictures[at] = picture
+        return pictures
+
+    def _decode_group(self, frames: Sequence[Frame]) -> list[Tensor | None]:
+        if not frames:
+            return []
         try:
-            return [_rows(picture) for picture in self._decode_files(files)]
+            pictures = [_rows(each) for each in self._decode_files([_bytes_of(frame.data) for frame in frames])]
         except torch.OutOfMemoryError:  # which says nothing of a file
             raise
         except RuntimeError as error:
-            if len(frames) == 1:
-                self._say(frames[0].camera, error)
-                return [None]
-        return [picture for frame in frames for picture in self.decode([frame])]
+            if len(frames) > 1:
+                return [picture for frame in frames for picture in self._decode_group([frame])]
+            self._unreadable.add(frames[0].camera)
+            self._say(frames[0].camera, error)
+            return [None]
+        self._unreadable.difference_update(frame.camera for frame in frames)
+        return list(pictures)
 
     def _say(self, camera: int, error: RuntimeError) -> None:
         """A camera's files are alike: loudly at the first of them alone."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from alpamayo_ros.core.types import BadImageError, Observation, Prediction, SamplingOptions, Skip, SkipReason
+from alpamayo_ros.core.types import (
+    AlpamayoError,
+    BadImageError,
+    EngineError,
+    Observation,
+    Prediction,
+    SamplingOptions,
+    Skip,
+    SkipReason,
+)
 from alpamayo_ros.engine.base import Engine
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +69,15 @@ class Question:
     answer: Future[str]
 
     def put_to(self, engine: Engine) -> None:
-        """Have it answered, unless nobody waits for that any more."""
-        if not self.answer.set_running_or_notify_cancel():
-            return
+        """Have it answered. Whatever the engine raises is an AlpamayoError for the one who waits."""
         try:
             self.answer.set_result(engine.ask(self.observation, self.text, self.options))
-        except BaseException as error:
+        except AlpamayoError as error:
             self.answer.set_exception(error)
+        except BaseException as error:  # SystemExit too, which would end the thread that waits
+            logger.exception("the engine failed at a question")
+            self.answer.set_exception(EngineError(f"{type(error).__name__}: {error}"))
+
+    def refuse(self) -> None:
+        """The engine is being stopped before its turn came."""
+        self.answer.set_exception(EngineError("the engine was stopped before it came to the question"))

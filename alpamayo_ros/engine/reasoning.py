@@ -116,7 +116,7 @@ class Reasoner:
         self._options = options
         self._draw = draw
         self._foreseen: list[int] = []
-        self._started = time.monotonic()
+        self._started: float | None = None
 
     def foresee(self, logits: Tensor, drafts: Sequence[int]) -> None:
         """Draw the next tokens of the one text that there is at once.
@@ -174,6 +174,7 @@ class Reasoner:
 
     def with_drawn(self, tokens: Sequence[int]) -> list[int] | None:
         """The next tokens, where these were drawn elsewhere, one for every row; they stay in rows that have ended."""
+        self._begin()
         self._drawing()
         return self._written(tokens)
 
@@ -205,7 +206,9 @@ class Reasoner:
     def _drawn(self, logits: Tensor, keys: Sequence[Key]) -> list[int]:
         """A token per row, none of a trajectory."""
         logits[:, self._vocabulary.trajectory_ids.start : self._vocabulary.trajectory_ids.stop] = -torch.inf
-        return self._draw(logits, self._options.temperature, self._options.top_p, keys)
+        drawn = self._draw(logits, self._options.temperature, self._options.top_p, keys)
+        self._begin()
+        return drawn
 
     def _end_by_rule(self, text: Text, late: bool) -> None:
         """At the cap or the deadline."""
@@ -229,9 +232,15 @@ class Reasoner:
         text.finish_reason = reason
         text._forced = closing_tokens(self._vocabulary, text.token_ids)
 
+    def _begin(self) -> None:
+        """The time runs from the first token that is drawn: before, a device may still be reading the prompt."""
+        if self._started is None:
+            self._started = time.monotonic()
+
     def _is_late(self) -> bool:
         deadline = self._options.deadline_ms
-        return deadline is not None and (time.monotonic() - self._started) * 1e3 >= deadline
+        used = 0.0 if self._started is None else time.monotonic() - self._started
+        return deadline is not None and used * 1e3 >= deadline
 
 
 def answer_ends(vocabulary: Vocabulary) -> tuple[int, ...]:

@@ -27,6 +27,10 @@ class Replayed(Generic[Result]):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Result
 
+    def rehearse(self) -> None:
+        """Do it once, on the current stream: what is compiled on first use then is there for `capture`."""
+        self._work()
+
     def capture(self, memory: GraphMemory, stream: torch.cuda.Stream | None = None) -> None:
         """Record it; from then on a call replays it.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from alpamayo_ros.core.types import (
     Prediction,
     SamplingOptions,
 )
-from alpamayo_ros.engine.assemble import assemble_prediction
+from alpamayo_ros.engine.assemble import Assembly
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
@@ -30,9 +31,11 @@ from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
-from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, rows_of, timings_of
+from alpamayo_ros.engine.ticks import MOST_TICKS, Read, Reasoned, Tick, group, is_guided, rows_of, timings_of
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
+from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.resize import Resize, resize
+from alpamayo_ros.model.to_device import to_device
 
 Result = TypeVar("Result")
 WARM_UP_SAMPLES = 6  # the node's default; more take their memory when they are first asked for
@@ -160,18 +163,25 @@ class StepwiseEngine:
     def _predict(self, pairs: Sequence[tuple[Observation, SamplingOptions]]) -> list[Prediction]:
         """Predict ticks whose options are alike."""
         clock = StageClock(self._model.device)
-        ticks = [self._tick(observation, options, clock) for observation, options in pairs]
-        reasoned = self._reason(ticks, clock)
+        with ExitStack() as encoding:
+            ticks = [self._tick(*pair, clock) for pair in pairs[:-1]]
+            ticks.append(encoding.enter_context(self._coming_tick(*pairs[-1], clock)))
+            prompts = self._read(ticks, clock)  # queued behind the last tick's encoding
+        noise = torch.cat([self._noise(tick.options) for tick in ticks])
+        noise = to_device(noise * ticks[0].options.noise_temperature, self._model.device)
+        reasoned = self._reason(ticks, prompts, clock)
+        rows = len(reasoned.texts) // len(ticks)
+        texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
         with clock.stage("expert"):
-            actions = self._denoise(ticks, reasoned)
-        with clock.stage("trajectory"):
-            rows = len(reasoned.texts) // len(ticks)
-            texts = [reasoned.texts[start : start + rows] for start in range(0, len(reasoned.texts), rows)]
+            denoised = self._denoise(ticks, reasoned, noise)
+            assemblies = [  # while the device is at work
+                Assembly.begin(tick.observation, tick.options, own, self._model.action_space, self._model.vocabulary)
+                for tick, own in zip(ticks, texts, strict=True)
+            ]
+            actions = denoised.cpu()
+        with clock.host_stage("trajectory"):
             predictions = [
-                assemble_prediction(
-                    tick.observation, tick.options, own, its, self._model.action_space, self._model.vocabulary
-                )
-                for tick, own, its in zip(ticks, texts, actions.chunk(len(ticks)), strict=True)
+                assembly.finish(its) for assembly, its in zip(assemblies, actions.chunk(len(ticks)), strict=True)
             ]
         share = {name: ms / len(ticks) for name, ms in clock.stages_ms.items()}
         accepted = reasoned.drafts_accepted
@@ -181,15 +191,22 @@ class StepwiseEngine:
         ]
 
     def _tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Tick:
-        features, encoded = self._encode(observation, clock)
-        prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
-        check_length(len(prompt), options, self.info)
-        return Tick(observation, options, features, encoded, prompt)
+        with self._coming_tick(observation, options, clock) as tick:
+            return tick
+
+    @contextmanager
+    def _coming_tick(self, observation: Observation, options: SamplingOptions, clock: StageClock) -> Iterator[Tick]:
+        """A tick whose frames the device may still be encoding, for work that is queued behind that."""
+        with self._encoding(observation, clock) as (features, encoded):
+            prompt = self._prompts.driving(observation, [len(each.embeddings) for each in features])
+            check_length(len(prompt), options, self.info)
+            yield Tick(observation, options, features, encoded, prompt)
 
     @torch.inference_mode()
     def _ask(self, observation: Observation, options: SamplingOptions, question: str) -> str:
         clock = StageClock(self._model.device)
-        features, _ = self._encode(observation, clock)
+        with self._encoding(observation, clock) as (features, _):
+            pass
         vocabulary = self._model.vocabulary
         counts = [len(each.embeddings) for each in features]
         prompt = self._prompts.question(observation, question, counts)
@@ -200,13 +217,15 @@ class StepwiseEngine:
         write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
         return answer_text(vocabulary, answerer.token_ids)
 
-    def _encode(self, observation: Observation, clock: StageClock) -> tuple[list[ImageFeatures], int]:
-        """All frames' features, and how many of them were encoded for this."""
-        found = self._frames.get(_frames_of(observation), clock)
-        check_sizes(observation, [(frame.height, frame.width) for frame in found.frames])
-        return [frame.features for frame in found.frames], found.encoded
+    @contextmanager
+    def _encoding(self, observation: Observation, clock: StageClock) -> Iterator[tuple[list[ImageFeatures], int]]:
+        """All frames' features, and how many of them are being encoded for this; see `FrameFeatures.use`."""
+        with self._frames.use(_frames_of(observation), clock) as found:
+            check_sizes(observation, [(frame.height, frame.width) for frame in found.frames])
+            yield [frame.features for frame in found.frames], found.encoded
 
-    def _reason(self, ticks: Sequence[Tick], clock: StageClock) -> Reasoned:
+    def _read(self, ticks: Sequence[Tick], clock: StageClock) -> Read:
+        """Read the prompts of ticks whose options are alike, with what is known of the text after them."""
         model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
         copies = rows_of(options)
         rows = [index for index in range(len(ticks)) for _ in range(copies)]
@@ -228,27 +247,32 @@ class StepwiseEngine:
             cache = self._cache(capacity if copies == 1 else batch.length)
             logits = model.backbone.read(batch, cache, 1 + len(drafts))
             if copies > 1:
-                cache, batch, logits = cache.branch(rows, batch.length, capacity), batch.take(rows), logits[rows]
-        written = [text for text in fixed if text is not None]
-        if written:
-            return Reasoned(batch, cache, written, [batch.length] * len(rows))
-        texts = [Text(sample, seed=tick.options.seed) for tick in ticks for sample in range(copies)]
+                cache, batch = cache.branch(rows, batch.length, capacity), batch.take(rows)
+                logits = logits[to_device(torch.tensor(rows), model.device)]
+        return Read(batch, cache, logits, [text for text in fixed if text is not None], drafts)
+
+    def _reason(self, ticks: Sequence[Tick], read: Read, clock: StageClock) -> Reasoned:
+        """Write the reasoning after prompts."""
+        batch, cache, logits, drafts = read.batch, read.cache, read.logits, read.drafts
+        vocabulary, options = self._model.vocabulary, ticks[0].options
+        if read.fixed:
+            return Reasoned(batch, cache, read.fixed, [batch.length] * len(read.fixed))
+        texts = [Text(sample, seed=tick.options.seed) for tick in ticks for sample in range(rows_of(options))]
         with clock.stage("reasoning"):
             reasoner = Reasoner(vocabulary, options, texts, self._draw)
             if drafts:
                 reasoner.foresee(logits[0], drafts)
-            accepted = self._write(batch, cache, logits, reasoner, drafts, options)
+            accepted, unread = self._write(batch, cache, logits, reasoner, drafts, options)
         ends = [batch.length - len(drafts) + len(text.token_ids) for text in texts]
-        return Reasoned(batch, cache, texts, ends, accepted)
+        return Reasoned(batch, cache, texts, ends, accepted, unread)
 
-    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned) -> Tensor:
+    def _denoise(self, ticks: Sequence[Tick], reasoned: Reasoned, noise: Tensor) -> Tensor:
         """Normalised actions [ticks K, N, 2]."""
         model, options = self._model, ticks[0].options
         samples = options.num_samples // rows_of(options)
         batch, weight = reasoned.batch, 1.0 if options.guidance_weight is None else options.guidance_weight
+        without_route = self._without_route(ticks[0], reasoned, samples) if is_guided(options) else None
         prefix = reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas)
-        without_route = self._without_route(ticks[0], reasoned, samples) if weight != 1 else None
-        noise = torch.cat([self._noise(tick.options) for tick in ticks]) * options.noise_temperature
         steps = options.flow_steps or model.config.flow.num_inference_steps
         return model.denoise(prefix, without_route, weight, samples, noise, steps)
 
@@ -259,10 +283,15 @@ class StepwiseEngine:
     def _without_route(self, tick: Tick, reasoned: Reasoned, samples: int) -> Any:
         """What the expert reads of a tick that doesn't know the route."""
         prompt, batch = tick.prompt, reasoned.batch
-        written = [text.token_ids for text in reasoned.texts]
-        cache = read_without_route(self._model, prompt, batch, reasoned.cache, written, samples)
+        cache = self._read_without_route(prompt, reasoned, [text.token_ids for text in reasoned.texts], samples)
         shorter = [end - len(prompt.route) for end in reasoned.ends]
         return cache.prefix(shorter, batch.padding, batch.rope_deltas)
+
+    def _read_without_route(
+        self, prompt: Prompt, reasoned: Reasoned, written: Sequence[Sequence[int]], samples: int
+    ) -> Any:
+        """See `read_without_route`. An engine whose `_write` leaves tokens unread overrides it."""
+        return read_without_route(self._model, prompt, reasoned.batch, reasoned.cache, written, samples)
 
     def _write(
         self,
@@ -272,9 +301,13 @@ class StepwiseEngine:
         reasoner: Reasoner,
         drafts: Sequence[int],
         options: SamplingOptions,
-    ) -> int:
-        """Write the reasoning; see `write`. An engine that has a faster way overrides it."""
-        return write(self._model.backbone, batch, cache, logits, reasoner, drafts)
+    ) -> tuple[int, Tensor | None]:
+        """Write the reasoning; see `write`. An engine that has a faster way overrides it.
+
+        Returns:
+            How many drafts stood, and what of the end of a guided tick's one text isn't read yet: [1, n].
+        """
+        return write(self._model.backbone, batch, cache, logits, reasoner, drafts), None
 
     def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
         drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]

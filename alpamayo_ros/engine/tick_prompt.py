@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from alpamayo_ros.model.history_tokens import HistoryTokenizer
 from alpamayo_ros.model.prompt import Prompt, build_driving_prompt, build_question_prompt
 from alpamayo_ros.model.vocabulary import Vocabulary
 
+KEPT = 16  # prompts, by rig and route
+
 
 class TickPrompts:
     """Writes the prompts of one model."""
@@ -22,17 +25,17 @@ class TickPrompts:
         self._config = config
         self._vocabulary = vocabulary
         self._history = HistoryTokenizer(config.history)
+        # from tick to tick nothing but the history changes
+        self._without_history = lru_cache(maxsize=KEPT)(
+            lambda counts, captions, navigation: build_driving_prompt(
+                vocabulary, counts, config.history_tokens, captions, navigation
+            )
+        )
 
     def driving(self, observation: Observation, token_counts: Sequence[int]) -> Prompt:
         """The prompt for a trajectory, the ego history in place; `token_counts` are those of the images, in order."""
         bins = self._history.encode(torch.from_numpy(np.array(observation.history_xyz, dtype=np.float32)))
-        prompt = build_driving_prompt(
-            self._vocabulary,
-            token_counts,
-            self._config.history_tokens,
-            self._captions(observation),
-            observation.navigation,
-        )
+        prompt = self._without_history(tuple(token_counts), self._captions(observation), observation.navigation)
         return prompt.with_history((bins + self._vocabulary.history_ids.start).tolist())
 
     def question(self, observation: Observation, question: str, token_counts: Sequence[int]) -> Prompt:
@@ -48,10 +51,10 @@ class TickPrompts:
             return Text(0, self._vocabulary.encode(options.given_reasoning) + closing, "forced")
         return None
 
-    def _captions(self, observation: Observation) -> list[int] | None:
+    def _captions(self, observation: Observation) -> tuple[int, ...] | None:
         if not self._config.has_captions:
             return None
-        return [camera for camera, frames in observation.frames.items() for _ in frames]
+        return tuple(camera for camera, frames in observation.frames.items() for _ in frames)
 
 
 def check_sizes(observation: Observation, sizes: Sequence[tuple[int, int]]) -> None:

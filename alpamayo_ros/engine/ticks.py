@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from alpamayo_ros.core.types import Observation, SamplingOptions, Timings
 from alpamayo_ros.engine.reasoning import Text
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch
@@ -27,6 +29,17 @@ class Tick:
 
 
 @dataclass(frozen=True, eq=False)
+class Read:
+    """Prompts, with what was known of the text after them, in the cache."""
+
+    batch: PromptBatch  # a row per text
+    cache: Any  # the model's own
+    logits: Tensor  # [rows, 1 + drafts, V]: what comes after the prompt, and after each draft
+    fixed: Sequence[Text]  # one per row, where nothing is to be written
+    drafts: Sequence[int]  # that were read ahead, for one row alone
+
+
+@dataclass(frozen=True, eq=False)
 class Reasoned:
     """Prompts with the reasoning after them, in the cache."""
 
@@ -35,11 +48,17 @@ class Reasoned:
     texts: Sequence[Text]  # of the first tick, then of the next; as many of each
     ends: Sequence[int]  # per text, the column after its last token
     drafts_accepted: int = 0
+    unread: Tensor | None = None  # [1, n]: the last tokens of the one text, to be read with what guidance reads
 
 
 def rows_of(options: SamplingOptions) -> int:
     """How many texts a tick has: one for all samples, or one for each."""
     return options.num_samples if options.reasoning == "independent" else 1
+
+
+def is_guided(options: SamplingOptions) -> bool:
+    """Whether the prompt without its route is read as well."""
+    return options.guidance_weight not in (None, 1)
 
 
 def group(options: Sequence[SamplingOptions], most_rows: int, most_ticks: int = MOST_TICKS) -> list[list[int]]:
@@ -56,7 +75,7 @@ def group(options: Sequence[SamplingOptions], most_rows: int, most_ticks: int = 
     alike: dict[SamplingOptions, list[int]] = defaultdict(list)
     groups = []
     for place, its in enumerate(options):
-        if its.guidance_weight in (None, 1):
+        if not is_guided(its):
             alike[replace(its, seed=0, given_reasoning="", draft_token_ids=(), guidance_weight=None)].append(place)
         else:
             groups.append([place])

@@ -6,13 +6,14 @@ import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 
 from alpamayo_ros.core.checks import check_prediction
 from alpamayo_ros.core.types import (
+    FRAMES_PER_CAMERA,
     BadImageError,
     EngineError,
     EngineNotReadyError,
@@ -103,19 +104,26 @@ class Worker:
             self._deliver(replaced.skipped(SkipReason.ENGINE_BUSY, numbers))
 
     def prepare(self, frames: Iterable[Frame]) -> None:
-        """Give these frames to the engine early, beside its work or when it has none; those that wait already stay."""
+        """Give these frames to the engine early, beside its work or when it has none.
+
+        Those that wait already stay, as far as a tick may still have them: no more than its newest of every camera.
+        """
         fresh = {frame.serial: frame for frame in frames}
         if fresh:
             with self._wake:
-                self._frames.update(fresh)
+                self._frames = _newest_of_each_camera({**self._frames, **fresh})
                 (self._wake_preparing if self._alongside else self._wake).notify()
 
     def ask(self, observation: Observation, question: str, options: SamplingOptions) -> Future[str]:
-        """Ask about a scene, between two ticks."""
+        """Ask about a scene, between two ticks; the answer, or the AlpamayoError that there is instead."""
         asked = Question(observation, question, options, Future())
         with self._wake:
-            self._questions.append(asked)
-            self._wake.notify()
+            stopping = self._stopping
+            if not stopping:
+                self._questions.append(asked)
+                self._wake.notify()
+        if stopping:
+            asked.refuse()
         return asked.answer
 
     def start_epoch(self, epoch: int) -> None:
@@ -169,7 +177,7 @@ class Worker:
             self._wake.notify()
             self._wake_preparing.notify()
         for question in questions:
-            question.answer.cancel()
+            question.refuse()
         until = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -281,3 +289,14 @@ class Worker:
             numbers = {"age_s": round(age, 3), "max_result_age": self.max_result_age}
             return job.skip(SkipReason.RESULT_TOO_OLD, numbers)
         return None
+
+
+def _newest_of_each_camera(frames: dict[int, Frame]) -> dict[int, Frame]:
+    """As many as a tick has, so that an engine that is slow or hangs doesn't gather them."""
+    counts: Counter[int] = Counter()
+    kept = []
+    for frame in reversed(frames.values()):
+        counts[frame.camera] += 1
+        if counts[frame.camera] <= FRAMES_PER_CAMERA:
+            kept.append(frame)
+    return {frame.serial: frame for frame in reversed(kept)}

@@ -79,7 +79,7 @@ def settings_of_bag(bag: BagReader, changes: dict[str, Any]) -> Settings:
         ConfigurationError: the bag has no camera, more than the model takes, or not one odometry; says what to give.
     """
     flat: dict[str, Any] = {}
-    if "odometry.topic" not in changes:
+    if "odometry.topic" not in changes and changes.get("odometry.source") != "tf":
         flat["odometry.topic"] = _only_odometry(bag)
     topics = _image_topics(bag)
     if not 0 < len(topics) <= MAX_CAMERAS:
@@ -105,7 +105,8 @@ def _only_odometry(bag: BagReader) -> str:
     found = [topic for topic, kind in bag.topics.items() if kind == ODOMETRY and bag.count(topic)]
     if len(found) != 1:
         raise ConfigurationError(
-            f"{bag.path} has {len(found)} topics of type {ODOMETRY}, expected 1: give --odometry-topic. "
+            f"{bag.path} has {len(found)} topics of type {ODOMETRY}, expected 1: give --odometry-topic, or, for "
+            f"poses from /tf, -p odometry.source:=tf. "
             f"It has (type, messages): {bag.describe_topics()}"
         )
     return found[0]

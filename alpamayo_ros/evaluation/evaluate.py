@@ -33,6 +33,7 @@ from alpamayo_ros.evaluation.report import (
 from alpamayo_ros.evaluation.result_bag import ResultBag
 from alpamayo_ros.evaluation.scores import finite, score
 from alpamayo_ros.evaluation.shown_ticks import (
+    WORST,
     Drawable,
     Scenery,
     draw,
@@ -57,6 +58,7 @@ class Job:
     engine: Engine  # warmed up
     ideal: bool = False  # take every message as received at its own stamp
     show_progress: bool = False
+    pictures: int = WORST  # of ticks on the page
 
 
 def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
                     results.write_driven(tick, future)
                     drawables.append(drawable(records[-1], tick, future))
         chosen = representative(drawables)
-        worst = worst_of(drawables)
+        worst = worst_of(drawables, job.pictures)
         shown = worst if chosen is None else [chosen, *worst]
         frames = job.inputs.frames(job.settings.anchor, {each.record["t0_ns"]: each.decided_ns for each in shown})
         camera, uncalibrated = anchor_camera(job.bag, job.settings)

@@ -9,8 +9,9 @@ from alpamayo_ros.core.observe import ObservationBuilder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, EgoPose, Frame
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
-from alpamayo_ros.evaluation.pose_source import TF_STATIC_TOPIC, TRANSFORMS, OdometryPoses, PoseSource
+from alpamayo_ros.evaluation.pose_source import TF_STATIC_TOPIC, TRANSFORMS, PoseSource
 from alpamayo_ros.evaluation.rig import NODE, resolve_topic
+from alpamayo_ros.evaluation.transform_poses import poses_by_settings
 
 TRANSPORTS = {"raw": "sensor_msgs/msg/Image", "compressed": "sensor_msgs/msg/CompressedImage"}
 TEXT = "std_msgs/msg/String"
@@ -24,7 +25,7 @@ class BagInputs:
     Args:
         bag: the recording.
         settings: of the rig.
-        poses: where the vehicle's poses come from; None: from the rig's odometry topic.
+        poses: where the vehicle's poses come from; None: as the rig's settings say.
 
     Raises:
         ConfigurationError: a needed topic is missing, or has another type; lists what the bag has.
@@ -34,7 +35,7 @@ class BagInputs:
         self._bag = bag
         self._settings = settings
         self._cameras = {resolve_topic(camera.topic): camera.name for camera in settings.cameras}
-        self._poses: PoseSource = OdometryPoses(settings.odometry) if poses is None else poses
+        self._poses: PoseSource = poses_by_settings(settings.odometry) if poses is None else poses
         self.odometry_frame = "odom"  # frame_id of the newest pose that was fed
         self.missing = [  # optional cameras that the bag doesn't have
             camera.name
@@ -157,6 +158,6 @@ class BagInputs:
 def _users(settings: Settings) -> dict[str, list[str]]:
     """The inputs by their full topics."""
     users: dict[str, list[str]] = {}
-    for name, topic in [(c.name, c.topic) for c in settings.cameras] + [("the odometry", settings.odometry.topic)]:
+    for name, topic in [(c.name, c.topic) for c in settings.cameras] + [("the odometry", settings.odometry.pose_topic)]:
         users.setdefault(resolve_topic(topic), []).append(name)
     return users

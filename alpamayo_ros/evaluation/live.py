@@ -20,6 +20,7 @@ from alpamayo_ros.core.odometry import pose_fault
 from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.select import Chosen
 from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.transform_odometry import TransformOdometry
 from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose, Observation, Prediction, Skip, SkipReason
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
 from alpamayo_ros.evaluation.replay import Tick
@@ -52,7 +53,9 @@ class LiveEvaluation:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._offset_ns = round(settings.odometry.time_offset * 1e9)
-        self._child_frame = ChildFrame(settings.odometry)
+        odometry = settings.odometry
+        self._child_frame = ChildFrame(odometry)
+        self._odometry = TransformOdometry(odometry.tf_parent, odometry.base_frame, self._child_frame)
         self._poses: dict[int, EgoPose] = {}
         self._newest_ns = self._pruned_ns = 0
         self._waiting: dict[int, dict[str, Any]] = {}  # t0 -> message by its name
@@ -67,15 +70,25 @@ class LiveEvaluation:
 
     def add_static(self, message: Any) -> None:
         """A tf2_msgs/TFMessage of /tf_static."""
-        self._child_frame.add_static(message)
+        self._odometry.add_static(message)
 
     def add_odometry(self, message: Any) -> None:
         """A nav_msgs/Odometry. What the node would refuse is left out."""
         pose = self._child_frame.base_pose(pose_from_message(message), message.child_frame_id)
+        self._add_pose(pose, message.header.frame_id)
+
+    def add_transforms(self, message: Any) -> bool:
+        """A tf2_msgs/TFMessage of /tf, for `odometry.source` tf. Whether it told the vehicle's pose."""
+        poses = self._odometry.poses(message.transforms)
+        for pose in poses:
+            self._add_pose(pose, self._odometry.parent)
+        return bool(poses)
+
+    def _add_pose(self, pose: EgoPose, frame_id: str) -> None:
         if pose.stamp_ns <= 0 or pose_fault(pose) is not None:
             return
         pose = replace(pose, stamp_ns=pose.stamp_ns + self._offset_ns)
-        self.odometry_frame = message.header.frame_id
+        self.odometry_frame = frame_id
         self.start_ns = self.start_ns or pose.stamp_ns
         if pose.stamp_ns < self._newest_ns - RESTART_NS:  # a bag that begins again
             self.incomplete += len(self._waiting)

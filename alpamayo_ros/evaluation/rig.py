@@ -49,6 +49,16 @@ def resolve_topic(topic: str) -> str:
     return topic if topic.startswith("/") else f"/{topic}"
 
 
+def check_odometry_topic(settings: Settings, topic: str | None) -> None:
+    """See that a topic of a command line (None: none was given) is one that poses are taken from.
+
+    Raises:
+        ConfigurationError: poses come from /tf.
+    """
+    if topic is not None and settings.odometry.source == "tf":
+        raise ConfigurationError(f"--odometry-topic {topic}: with odometry.source tf, poses come from /tf alone")
+
+
 def parameter_argument(argument: str) -> tuple[str, Any]:
     """Name and value of a command line's NAME:=VALUE, the value in YAML.
 

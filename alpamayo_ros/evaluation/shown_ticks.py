@@ -19,7 +19,7 @@ from alpamayo_ros.evaluation.replay import Tick
 from alpamayo_ros.evaluation.scores import STEPS, drawn_error
 from alpamayo_ros.sensors.camera_model import CameraModel
 
-WORST = 10  # ticks that the page shows
+WORST = 10  # ticks that the page shows, when nobody says
 
 Record = Mapping[str, Any]
 
@@ -72,11 +72,11 @@ def representative(drawables: Sequence[Drawable]) -> Drawable | None:
     return replace(candidates[len(candidates) // 2], why="the tick of median error")
 
 
-def worst_of(drawables: Iterable[Drawable]) -> list[Drawable]:
+def worst_of(drawables: Iterable[Drawable], count: int = WORST) -> list[Drawable]:
     """The ticks whose chosen path errs most, the worst first, of those whose future is known furthest."""
     known = [each for each in drawables if _error(each) is not None]
     ordered = sorted(known, key=lambda each: _error(each) or (0, 0), reverse=True)
-    return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:WORST], start=1)]
+    return [replace(each, why=f"worst tick {rank}") for rank, each in enumerate(ordered[:count], start=1)]
 
 
 def shown_tick(picked: Drawable, scenery: Scenery) -> ShownTick:

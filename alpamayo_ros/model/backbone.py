@@ -25,6 +25,7 @@ from alpamayo_ros.model.images import ImagePatches
 from alpamayo_ros.model.kv_cache import KVCache
 from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.rope_positions import rope_positions
+from alpamayo_ros.model.to_device import to_device
 
 VISION_ROPE_THETA = 10000.0  # fixed in Qwen3-VL
 
@@ -45,6 +46,7 @@ class PromptBatch:
 
     token_ids: Tensor  # [B, P] int64
     image_places: Tensor  # [B, P] bool: where images stand; written text may hold the same token
+    image_columns: tuple[Tensor, ...]  # per row, those places once more: [N] int64, which nobody has to count for
     attention: Tensor | None  # [B, P] bool, False at padding; None: no padding
     positions: Tensor  # [3, B, P] int64; 1 at padding
     padding: tuple[int, ...]  # per row
@@ -58,15 +60,16 @@ class PromptBatch:
 
     def take(self, rows: Sequence[int]) -> PromptBatch:
         """What goes on in these rows, of which some may be the same, once all of them are in a cache."""
-        index = list(rows)
+        index = to_device(torch.tensor(rows), self.token_ids.device)
         return replace(
             self,
             token_ids=self.token_ids[index],
             image_places=self.image_places[index],
+            image_columns=tuple(self.image_columns[row] for row in rows),
             attention=None if self.attention is None else self.attention[index],
             positions=self.positions[:, index],
-            padding=tuple(self.padding[row] for row in index),
-            rope_deltas=tuple(self.rope_deltas[row] for row in index),
+            padding=tuple(self.padding[row] for row in rows),
+            rope_deltas=tuple(self.rope_deltas[row] for row in rows),
         )
 
 
@@ -127,12 +130,13 @@ def batch_prompts(
         deltas.append(rope.delta - empty)
     attention = None
     if any(padding):
-        attention = (torch.arange(length) >= torch.tensor(padding)[:, None]).to(device)
+        attention = to_device(torch.arange(length) >= torch.tensor(padding)[:, None], device)
     return PromptBatch(
-        token_ids.to(device),
-        image_places.to(device),
+        to_device(token_ids, device),
+        to_device(image_places, device),
+        tuple(to_device(places.nonzero()[:, 0], device) for places in image_places),
         attention,
-        positions.to(device),
+        to_device(positions, device),
         padding,
         tuple(deltas),
         tuple(image for images in features for image in images),

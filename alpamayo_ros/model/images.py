@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,12 @@ class ImagePatches:
             tuple(count for each in images for count in each.token_counts),
         )
 
+    def each(self) -> list[ImagePatches]:
+        """Every image alone; nothing is copied."""
+        pixels = self.pixel_values.split([rows * columns for rows, columns in self.grids])
+        parts = zip(pixels, self.grids, self.token_counts, strict=True)
+        return [ImagePatches(values, (grid,), (count,)) for values, grid, count in parts]
+
     @property
     def grid_thw(self) -> Tensor:
         """[images, 3] int64, as transformers takes the grids: 1, rows and columns."""
@@ -160,7 +167,7 @@ def preprocess(
     device: torch.device | str = "cpu",
     resize: Resize = resize,
 ) -> ImagePatches:
-    """Resize, normalise and cut images of any sizes.
+    """Resize, normalise and cut images of any sizes; those of one size that follow each other go in one piece.
 
     Args:
         images: RGB uint8 [H, W, 3] each, as arrays or tensors.
@@ -174,12 +181,13 @@ def preprocess(
     """
     if not images:
         raise BadImageError("there are no images; at least one is needed")
-    pixels, grids = [], []
-    for image in images:
-        tensor = _as_tensor(image).to(device, non_blocking=True).permute(2, 0, 1)[None]
-        rows, columns = target_size(tensor.shape[-2], tensor.shape[-1], config)
-        pixels.append(patchify(resize(tensor, rows, columns), config)[0])
-        grids.append((rows // config.patch_size, columns // config.patch_size))
+    pixels: list[Tensor] = []
+    grids: list[tuple[int, int]] = []
+    for (height, width, _), alike in groupby(map(_as_tensor, images), key=lambda image: image.shape):
+        rows, columns = target_size(height, width, config)
+        together = torch.stack([image.to(device, non_blocking=True) for image in alike])
+        pixels.append(patchify(resize(together.permute(0, 3, 1, 2), rows, columns), config).flatten(0, 1))
+        grids += [(rows // config.patch_size, columns // config.patch_size)] * len(together)
     counts = tuple(rows * columns // config.merge_size**2 for rows, columns in grids)
     return ImagePatches(torch.cat(pixels), tuple(grids), counts)
 

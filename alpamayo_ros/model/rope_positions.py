@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from alpamayo_ros.model.prompt import Prompt
 
+KEPT = 16  # prompts of one shape: from tick to tick it stays
+
 
 @dataclass(frozen=True, eq=False)
 class RopePositions:
-    """Positions of the prompt's tokens, and how the count goes on after it."""
+    """Positions of the prompt's tokens, and how the count goes on after it; kept for others, so never written to."""
 
     prompt: Tensor  # [3, P] int64: time, row, column
     delta: int  # position minus index of every token after the prompt
@@ -30,9 +33,14 @@ def rope_positions(prompt: Prompt, sizes: Sequence[tuple[int, int]]) -> RopePosi
         prompt: With the image tokens of each image in one piece.
         sizes: Rows and columns of tokens of each image.
     """
+    return _positions(prompt.images, len(prompt), tuple(sizes))
+
+
+@lru_cache(maxsize=KEPT)
+def _positions(images: tuple[range, ...], length: int, sizes: tuple[tuple[int, int], ...]) -> RopePositions:
     pieces: list[Tensor] = []
     index = position = 0
-    for image, (rows, columns) in zip(prompt.images, sizes, strict=True):
+    for image, (rows, columns) in zip(images, sizes, strict=True):
         text = image.start - index
         pieces.append(torch.arange(position, position + text).expand(3, -1))
         position += text
@@ -40,6 +48,6 @@ def rope_positions(prompt: Prompt, sizes: Sequence[tuple[int, int]]) -> RopePosi
         pieces.append(torch.stack((torch.zeros_like(row), row, column)).flatten(1) + position)
         position += max(rows, columns)
         index = image.stop
-    text = len(prompt) - index
+    text = length - index
     pieces.append(torch.arange(position, position + text).expand(3, -1))
-    return RopePositions(torch.cat(pieces, 1), position + text - len(prompt))
+    return RopePositions(torch.cat(pieces, 1), position + text - length)

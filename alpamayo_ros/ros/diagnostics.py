@@ -22,6 +22,8 @@ OK, WARN, ERROR, STALE = (
     DiagnosticStatus.STALE,
 )
 
+NEARLY = 0.95  # of the rate that is asked for; the rest is what a window of some seconds leaves open
+
 
 def diagnostics_message(report: NodeReport) -> DiagnosticArray:
     """A report as one DiagnosticArray."""
@@ -166,6 +168,9 @@ def _timing(report: NodeReport) -> DiagnosticStatus:
     }
     if tick.skip is not None:
         return _status("timing", WARN, tick.skip.describe(), values)
+    if tick.engine_ms > 1e3 / report.rate_hz and tick.rate < NEARLY * report.rate_hz:
+        text = f"{tick.rate:.1f} of {report.rate_hz:g} ticks a second: the engine takes {tick.engine_ms:.0f} ms for one"
+        return _status("timing", WARN, f"{text}, and the others are dropped", values)
     return _status("timing", OK, "ok" if tick.ok else "no tick yet", values)
 
 

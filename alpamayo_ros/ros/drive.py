@@ -6,42 +6,27 @@ Every method may be called from any thread; one lock makes the order. Nothing is
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
 from alpamayo_ros.core.accounting import StreamCounts
 from alpamayo_ros.core.navigation import text_fault
-from alpamayo_ros.core.observe import CameraState, build_observation_builder
+from alpamayo_ros.core.observe import build_observation_builder
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.worker import Worker
+from alpamayo_ros.ros.intake import Intake, intake_of
 from alpamayo_ros.ros.report import Tally, TickReport
 
 logger = logging.getLogger(__name__)
 
 USUAL_ODOMETRY_FRAME = "odom"  # by REP-105
-SPEED_MISMATCH = 2.0  # m/s between the poses' speed and the twist; a twist in the wrong frame is off by more
-
-
-@dataclass(frozen=True)
-class Intake:
-    """What the builder did with its inputs."""
-
-    epoch: int = 0
-    navigation: str = ""
-    navigation_age: float = math.nan  # s
-    cameras: Mapping[str, CameraState] = field(default_factory=dict)
-    odometry_age: float = math.nan  # s
-    odometry_received: int = 0
-    odometry_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
-    warnings: tuple[str, ...] = ()  # about the odometry
 
 
 class AskRefusedError(AlpamayoError):
@@ -238,20 +223,7 @@ class Drive:
         """What the builder did with its inputs."""
         now_ns = self._now_ns()
         with self._lock:
-            builder = self._builder
-            newest, counts = builder.newest_pose(), builder.counts()["odometry"]
-            navigation_age = builder.navigation_age(now_ns)
-            mismatch = builder.speed_mismatch()
-            return Intake(
-                epoch=builder.epoch,
-                navigation="" if navigation_age is None else builder.navigation,
-                navigation_age=math.nan if navigation_age is None else navigation_age,
-                cameras={state.name: state for state in builder.camera_states(now_ns)},
-                odometry_age=math.nan if newest is None else (now_ns - newest.stamp_ns) * 1e-9,
-                odometry_received=counts.received,
-                odometry_dropped=counts.dropped,
-                warnings=(_mismatch_warning(mismatch),) if mismatch and mismatch > SPEED_MISMATCH else (),
-            )
+            return intake_of(self._builder, now_ns)
 
     @property
     def odometry_frame(self) -> str:
@@ -330,7 +302,3 @@ class Drive:
             in_a_row = self._tally.skips_in_a_row
         self._sinks.announce(skip, in_a_row)
         self._sinks.ticked()
-
-
-def _mismatch_warning(mismatch: float) -> str:
-    return f"the poses move {mismatch:.1f} m/s differently from the twist, which has to be in the child frame"

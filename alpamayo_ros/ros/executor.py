@@ -57,7 +57,7 @@ class _Lane(SingleThreadedExecutor):
                 self.spin_once(timeout_sec=LONGEST_WAIT)
             except ExternalShutdownException:
                 return
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: its group would be served no more, and nobody would notice
                 self._node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}")
 
 

@@ -17,10 +17,12 @@ from std_msgs.msg import String
 
 from alpamayo_ros.core.incoming import image_arguments, pose_from_message
 from alpamayo_ros.core.settings import CameraSettings, Settings
+from alpamayo_ros.core.types import EgoPose
+from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.drive import Drive
 from alpamayo_ros.ros.report import Rate
 from alpamayo_ros.ros.topics import Endpoint, input_topics, topic_qos, type_name
-from alpamayo_ros.ros.transforms import Transforms
+from alpamayo_ros.ros.transforms import TFMessage, Transforms
 
 RELIABILITY = {"best_effort": ReliabilityPolicy.BEST_EFFORT, "reliable": ReliabilityPolicy.RELIABLE}
 MESSAGE = {"raw": Image, "compressed": CompressedImage}
@@ -59,7 +61,10 @@ class Inputs:
         self.cameras = {camera.name: Stream(self._camera_endpoint(camera), Rate()) for camera in settings.cameras}
         odometry = settings.odometry
         qos = topic_qos(odometry.depth, RELIABILITY[odometry.reliability])
-        self.odometry = Stream(Endpoint(self._topics["odometry.topic"], type_name(Odometry), qos), Rate())
+        kind = Odometry if odometry.source == "topic" else TFMessage
+        shared = odometry.source == "tf"
+        topic = self._topics["odometry.topic"]
+        self.odometry = Stream(Endpoint(topic, type_name(kind), qos, shared=shared), Rate())
 
     def subscribe(self) -> None:
         """Start listening.
@@ -68,7 +73,11 @@ class Inputs:
             RuntimeError: a topic can't be subscribed; the message names it.
         """
         # first, since the executor serves the oldest subscription first: after a hold-up, poses are there before frames
-        self._subscribe(Odometry, self._settings.odometry.topic, self._on_odometry, self.odometry.endpoint.qos)
+        odometry, qos = self._settings.odometry, self.odometry.endpoint.qos
+        if odometry.source == "tf":
+            self._subscribe(TFMessage, odometry.pose_topic, self._on_transforms, qos)
+        else:
+            self._subscribe(Odometry, odometry.pose_topic, self._on_odometry, qos)
         for camera in self._settings.cameras:
             stream = self.cameras[camera.name]
             self._subscribe(
@@ -111,9 +120,17 @@ class Inputs:
         return on_frame
 
     def _on_odometry(self, message: Odometry) -> None:
-        self.odometry.rate.count()
         frame_id, child_frame_id = message.header.frame_id, message.child_frame_id
         pose = self._transforms.base_pose(pose_from_message(message), frame_id, child_frame_id)
+        self._add_pose(pose, frame_id, child_frame_id)
+
+    def _on_transforms(self, message: Any) -> None:
+        for pose in self._transforms.poses(message):
+            self._add_pose(*pose)
+
+    def _add_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> None:
+        self.odometry.rate.count()
+        serialized.warm_up(frame_id)  # with the first pose in this frame, and not while the first tick waits for it
         self._drive.add_pose(pose, frame_id, child_frame_id)
 
     def _on_navigation(self, message: String, info: dict[str, int]) -> None:

@@ -1,8 +1,8 @@
-"""The lifecycle node: transitions, services and the heartbeat around the drive.
+"""The lifecycle node: transitions and the heartbeat around the drive.
 
 Callback groups, each served by a thread of its own (executor.py): lifecycle services (configuring takes minutes),
-inputs, heartbeat, services; parameters and /clock are in the default one. So nothing slow keeps the clock, the status
-or the parameters from working.
+inputs, heartbeat, services (services.py); parameters and /clock are in the default one. So nothing slow keeps the
+clock, the status or the parameters from working.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -22,44 +21,33 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
-from std_srvs.srv import SetBool, Trigger
 
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError, Skip, SkipReason
-from alpamayo_ros.engine.base import Engine, SupervisedEngine
+from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.job import Outcome
-from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.msg import InferenceStatus
-from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware
 from alpamayo_ros.ros.clock import ClockWatch
-from alpamayo_ros.ros.convert import time_message
+from alpamayo_ros.ros.configured import Configured, configured
 from alpamayo_ros.ros.diagnostics import diagnostics_message
-from alpamayo_ros.ros.drive import USUAL_ODOMETRY_FRAME, Drive, Sinks
-from alpamayo_ros.ros.inputs import Inputs
+from alpamayo_ros.ros.drive import Sinks
 from alpamayo_ros.ros.logs import RosLogHandler
-from alpamayo_ros.ros.outputs import OUTPUT_QOS, Outputs
-from alpamayo_ros.ros.overlay import Overlay
+from alpamayo_ros.ros.outputs import OUTPUT_QOS
 from alpamayo_ros.ros.parameters import NodeParameters
 from alpamayo_ros.ros.report import NodeReport
-from alpamayo_ros.ros.reporter import Configured, Reporter
+from alpamayo_ros.ros.reporter import Reporter
+from alpamayo_ros.ros.services import Services
 from alpamayo_ros.ros.status import status_message
-from alpamayo_ros.ros.tick_log import TickLog
-from alpamayo_ros.ros.topics import input_topics
 from alpamayo_ros.ros.transforms import Transforms
-from alpamayo_ros.srv import Ask
 
 Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 HEARTBEAT = 1.0  # s
 POLL = 0.05  # s; a tick that waits in vain ends by this, every other by the message that completes it
-STOP_TIMEOUT = 60.0  # s that a cleanup waits for the engine's present work
-KILL_TIMEOUT = 1.0  # s that it waits before it ends an engine's own process
-ASK_TIMEOUT = 60.0  # s
-SAVE_TIMEOUT = 30.0  # s
 
 
 def logged(transition: Transition) -> Transition:
@@ -109,7 +97,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._make_engine = make_engine or engine_by_settings
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
-        service_group = MutuallyExclusiveCallbackGroup()
         self._configured: Configured | None = None
         self._handler = RosLogHandler(self.get_logger())
         logging.getLogger("alpamayo_ros").addHandler(self._handler)
@@ -120,10 +107,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         # ordinary publishers: they speak in every lifecycle state
         self._status = self.create_publisher(InferenceStatus, "~/output/status", OUTPUT_QOS)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.create_service(Ask, "~/ask", self._on_ask, callback_group=service_group)
-        self.create_service(SetBool, "~/set_enabled", self._on_set_enabled, callback_group=service_group)
-        self.create_service(Trigger, "~/reset", self._on_reset, callback_group=service_group)
-        self.create_service(Trigger, "~/save_ticks", self._on_save_ticks, callback_group=service_group)
+        Services(self, lambda: self._configured, self._publish_nothing)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
         self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
@@ -171,38 +155,22 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     @logged
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load and warm up the engine, and create the outputs."""
-        settings = self.settings
-        input_topics(self, settings)  # before minutes of loading
-        started = time.monotonic()
-        self._reporter.loading(f"loading engine {settings.engine.kind}")
-        for frame_id in (settings.odometry.base_frame, USUAL_ODOMETRY_FRAME):
-            serialized.warm_up(frame_id)
-        engine = self._make_engine(settings)
-        try:
-            self._reporter.loading(f"warming up {engine.info.engine} on {engine.info.device}")
-            engine.warm_up()
-            self._configured = self._assemble(settings, engine)
-        except BaseException:
-            engine.close()
-            raise
-        gc.collect()
-        gc.freeze()  # collections while driving look at what is new alone, not at torch and the model
-        self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {engine.info.describe()}")
-        if not engine.info.trained:
-            self.get_logger().warning(f"{engine.info.model} is not trained: its trajectories mean nothing")
-        return super().on_configure(state)
-
-    def _assemble(self, settings: Settings, engine: Engine) -> Configured:
-        """All that goes with the engine."""
-        overlay = Overlay(self, settings, self._input_group) if settings.overlay.publish else None
-        outputs = Outputs(self, settings, overlay)
+        settings, started = self.settings, time.monotonic()
         sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
-        recorder = TickRecorder(settings, engine)
-        drive = Drive(settings, recorder.engine, self.now_ns, sinks)
-        inputs = Inputs(self, settings, drive, self._transforms, self._input_group)
-        topics = {name: stream.endpoint.topic for name, stream in inputs.cameras.items()}
-        log = TickLog(self.get_logger(), topics, inputs.odometry.endpoint.topic)
-        return Configured(engine, recorder, outputs, drive, inputs, log)
+        made = configured(
+            self, settings, self._make_engine, sinks, self._transforms, self._input_group, self._reporter.loading
+        )
+        try:
+            info = made.engine.info
+            self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {info.describe()}")
+            if not info.trained:
+                self.get_logger().warning(f"{info.model} is not trained: its trajectories mean nothing")
+            result = super().on_configure(state)
+        except BaseException:
+            made.close()
+            raise
+        self._configured = made
+        return result
 
     @logged
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -211,7 +179,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         result = super().on_activate(state)
         try:
             configured.inputs.subscribe()
-        except RuntimeError:
+        except BaseException:
             configured.inputs.unsubscribe()
             super().on_deactivate(state)
             raise
@@ -251,16 +219,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
 
     def _release(self) -> None:
         configured, self._configured = self._configured, None
-        if configured is None:
-            return
-        if isinstance(configured.engine, SupervisedEngine) and not configured.drive.stop(KILL_TIMEOUT):
-            configured.engine.close()  # which ends its tick
-        if not configured.drive.stop(STOP_TIMEOUT):
-            raise TimeoutError(f"the engine is still at its tick after {STOP_TIMEOUT:g} s and can't be closed")
-        configured.engine.close()
-        configured.recorder.close()
-        configured.outputs.close()
-        gc.unfreeze()  # what on_configure froze is garbage now, cycles among it
+        if configured is not None:
+            configured.close()
 
     def now_ns(self) -> int:
         """The node's clock."""
@@ -328,59 +288,6 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_restart(self) -> None:
         if self._configured is not None:
             self._configured.outputs.clear_markers()
-
-    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self._configured is None:
-            response.message = f"nothing to reset: the node is {self.state}"
-            return response
-        self._configured.drive.reset("asked for")
-        response.success = True
-        response.message = "all inputs forgotten"
-        return response
-
-    def _on_set_enabled(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
-        if self._configured is None:
-            response.message = f"can't be enabled or disabled: the node is {self.state}"
-            return response
-        self._configured.drive.set_enabled(request.data)
-        if not request.data:
-            self._publish_nothing(SkipReason.DISABLED)
-        response.success = True
-        response.message = "enabled" if request.data else "disabled"
-        self.get_logger().info(f"{response.message} by ~/set_enabled")
-        return response
-
-    def _on_save_ticks(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if self._configured is None:
-            response.message = f"no ticks to save: the node is {self.state}"
-            return response
-        try:
-            response.message = str(self._configured.recorder.save().result(SAVE_TIMEOUT))
-        except FutureTimeoutError:
-            response.message = f"not written within {SAVE_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
-        return response
-
-    def _on_ask(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
-        if self._configured is None or not self._configured.drive.is_active:
-            response.message = f"can't answer: the node is {self.state}"
-            return response
-        try:
-            answer, t0_ns = self._configured.drive.ask(request.question)
-            response.answer = answer.result(ASK_TIMEOUT)
-        except FutureTimeoutError:
-            response.message = f"no answer within {ASK_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
-        response.stamp = time_message(t0_ns)
-        return response
 
 
 def main(argv: list[str] | None = None) -> int:

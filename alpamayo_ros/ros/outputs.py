@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from nav_msgs.msg import Path
@@ -36,7 +37,7 @@ class Outputs:
     Args:
         node: the lifecycle node.
         settings: which outputs there are, and the vehicle's frame, for output_frame base_link.
-        overlay: draws the ticks too; None without one.
+        overlay: draws the ticks too; None without one. It isn't closed here.
     """
 
     def __init__(self, node: LifecycleNodeMixin, settings: Settings, overlay: Overlay | None = None) -> None:
@@ -46,10 +47,12 @@ class Outputs:
         self._place: tuple[Array | None, str] = (None, self._base_frame)  # the vehicle's last one, and in which frame
         wanted = settings.output.autoware_trajectory
         self._topics = TOPICS | ({"autoware_trajectory": autoware.Trajectory} if wanted else {})
-        self._publishers: dict[str, Any] = {
-            name: node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS)
-            for name, kind in self._topics.items()
-        }
+        self._publishers: dict[str, Any] = {}
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            for name, kind in self._topics.items():
+                self._publishers[name] = node.create_lifecycle_publisher(kind, f"~/output/{name}", OUTPUT_QOS)
+            undo.pop_all()
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -132,9 +135,6 @@ class Outputs:
 
     def close(self) -> None:
         """Destroy the publishers."""
-        if self._overlay is not None:
-            self._overlay.close()
-            self._overlay = None
         for publisher in self._publishers.values():
             self._node.destroy_lifecycle_publisher(publisher)
         self._publishers.clear()

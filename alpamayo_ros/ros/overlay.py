@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 from rclpy.callback_groups import CallbackGroup
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.lifecycle import LifecycleNodeMixin
-from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, CompressedImage
 
 from alpamayo_ros.core.select import Chosen
@@ -57,14 +59,18 @@ class Overlay:
         self._node: Any = node
         self._settings = settings
         self._calibration = Calibration(settings.overlay, settings.odometry.base_frame)
-        self._publisher: Any = node.create_lifecycle_publisher(CompressedImage, TOPIC, QOS)
-        self._subscriptions = self._subscribe(group)
         self._said = ""  # the last trouble that was logged
         self._changed = threading.Condition()
         self._job: _Job | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="overlay", daemon=True)
-        self._thread.start()
+        with ExitStack() as undo:
+            self._publisher: Any = node.create_lifecycle_publisher(CompressedImage, TOPIC, QOS)
+            undo.callback(node.destroy_lifecycle_publisher, self._publisher)
+            self._subscribe(group, undo)
+            self._thread.start()
+            undo.callback(self._end_thread)
+            self._undo = undo.pop_all()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -82,42 +88,35 @@ class Overlay:
 
     def close(self) -> None:
         """End the thread and free the topics."""
+        self._undo.close()
+
+    def _end_thread(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify()
         self._thread.join(STOP_TIMEOUT)
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._node.destroy_lifecycle_publisher(self._publisher)
 
-    def _subscribe(self, group: CallbackGroup) -> list[Any]:
-        camera = self._settings.camera(self._settings.anchor)
-        calibration, found = self._calibration, []
+    def _subscribe(self, group: CallbackGroup, undo: ExitStack) -> None:
+        def hear(kind: type, topic: str, take: Callable[[Any], None], qos: QoSProfile, **options: Any) -> None:
+            subscription = self._node.create_subscription(kind, topic, take, qos, callback_group=group, **options)
+            undo.callback(self._node.destroy_subscription, subscription)
+
+        camera, calibration = self._settings.camera(self._settings.anchor), self._calibration
         if calibration.needs_camera_info or calibration.needs_transforms:
             topic = self._settings.overlay.camera_info or camera_info_topic(camera.topic, camera.transport)
             events = SubscriptionEventCallbacks(use_default_callbacks=False)  # else they warn of the other one's QoS
             # latched or not: each publisher is heard by one of the two, and hearing it twice does no harm
-            for durability in (DurabilityPolicy.VOLATILE, DurabilityPolicy.TRANSIENT_LOCAL):
-                reliability = (
-                    ReliabilityPolicy.BEST_EFFORT
-                    if durability == DurabilityPolicy.VOLATILE
-                    else ReliabilityPolicy.RELIABLE
-                )
-                qos, take = topic_qos(1, reliability, durability), calibration.add_camera_info
-                found.append(
-                    self._node.create_subscription(
-                        CameraInfo, topic, take, qos, callback_group=group, event_callbacks=events
-                    )
-                )
+            for reliability, durability in (
+                (ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE),
+                (ReliabilityPolicy.RELIABLE, DurabilityPolicy.TRANSIENT_LOCAL),
+            ):
+                qos = topic_qos(1, reliability, durability)
+                hear(CameraInfo, topic, calibration.add_camera_info, qos, event_callbacks=events)
         if calibration.needs_transforms:
             if TFMessage is None:
                 logger.warning("overlay.camera_pose is not set, and without tf2_msgs /tf_static can't be heard")
             else:
-                take = calibration.add_static
-                found.append(
-                    self._node.create_subscription(TFMessage, "/tf_static", take, STATIC_QOS, callback_group=group)
-                )
-        return found
+                hear(TFMessage, "/tf_static", calibration.add_static, STATIC_QOS)
 
     def _run(self) -> None:
         while True:

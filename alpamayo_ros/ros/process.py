@@ -16,8 +16,10 @@ from rclpy.utilities import remove_ros_args
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
+from alpamayo_ros.python_lock import share_python_lock
 from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
+from alpamayo_ros.standard_streams import open_closed_streams
 from alpamayo_ros.stop_signals import stop_on_signals
 
 PATIENCE = 3.0  # s; what is still busy then (loading, a prediction) is cut off
@@ -40,7 +42,9 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
     Returns:
         0 after an orderly end; 2, with one message on stderr, when the arguments or parameters can't be used.
     """
+    open_closed_streams()
     _log_other_packages()
+    share_python_lock()
     stop = stop_on_signals()
     argv = list(sys.argv if argv is None else argv)
     try:

@@ -12,6 +12,7 @@ from alpamayo_ros.core.types import Skip
 from alpamayo_ros.engine.base import EngineInfo
 
 RATE_WINDOW = 5.0  # s over which rates are taken
+OWN_STAGES = ("wait", "assemble", "publish")  # of a tick, the node's; the others are the engine's
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class TickReport:
     busy_for: float = 0.0  # s that the engine has been at its present tick
     lost_to_questions: int = 0  # of the replaced ones, those that came while the engine answered a question
 
+    @property
+    def engine_ms(self) -> float:
+        """What the engine took for it, ms; 0 when there was none."""
+        return sum(ms for stage, ms in self.stages_ms.items() if stage not in OWN_STAGES)
+
 
 @dataclass(frozen=True)
 class NodeReport:
@@ -80,6 +86,7 @@ class NodeReport:
     sim_time: bool
     clock_stopped_for: float  # s of steady time; 0 when it runs
     clock_jumps: int
+    rate_hz: float  # ticks a second at most
     max_input_age: float  # s, what the ages are judged by
     max_odometry_age: float
     max_result_age: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rclpy.node import Node
 
@@ -11,27 +11,12 @@ from alpamayo_ros.core.settings import CameraSettings, Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine, EngineHealth, SupervisedEngine
 from alpamayo_ros.engine.device_memory import device_memory_bytes
-from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.ros.clock import ClockWatch
-from alpamayo_ros.ros.drive import Drive, Intake
-from alpamayo_ros.ros.inputs import Inputs
+from alpamayo_ros.ros.configured import Configured
+from alpamayo_ros.ros.intake import Intake
 from alpamayo_ros.ros.memory_watch import MemoryWatch
-from alpamayo_ros.ros.outputs import Outputs
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
-from alpamayo_ros.ros.tick_log import TickLog
 from alpamayo_ros.ros.topics import publisher_faults, subscriber_faults
-
-
-@dataclass(frozen=True, eq=False)
-class Configured:
-    """What exists from configure to cleanup."""
-
-    engine: Engine
-    recorder: TickRecorder
-    outputs: Outputs
-    drive: Drive
-    inputs: Inputs
-    log: TickLog
 
 
 class Reporter:
@@ -92,6 +77,7 @@ class Reporter:
             sim_time=self._clock_watch.sim_time,
             clock_stopped_for=self._clock_watch.stopped_for,
             clock_jumps=self._clock_watch.jumps,
+            rate_hz=settings.timing.rate_hz,
             max_input_age=settings.timing.max_input_age,
             max_odometry_age=settings.timing.max_odometry_age,
             max_result_age=settings.timing.max_result_age,
@@ -132,7 +118,7 @@ class Reporter:
 
     def _odometry(self, settings: Settings, configured: Configured | None, intake: Intake) -> OdometryReport:
         if configured is None:
-            return OdometryReport(settings.odometry.topic)
+            return OdometryReport(settings.odometry.pose_topic)
         stream = configured.inputs.odometry
         return OdometryReport(
             topic=stream.endpoint.topic,

@@ -38,13 +38,13 @@ def topic_qos(
 
 
 def input_topics(node: Node, settings: Settings) -> dict[str, str]:
-    """The full topic of each parameter that names one, such as cameras.front_wide.topic.
+    """The full topic of each parameter that names one, such as cameras.front_wide.topic; /tf as an odometry.
 
     Raises:
         ConfigurationError: a name can't be one of a topic, or two inputs have the same, by a namespace or a remapping.
     """
     wanted = {f"cameras.{camera.name}.topic": camera.topic for camera in settings.cameras}
-    wanted["odometry.topic"] = settings.odometry.topic
+    wanted["odometry.topic"] = settings.odometry.pose_topic
     resolved: dict[str, str] = {}
     for parameter, topic in wanted.items():
         try:
@@ -67,11 +67,15 @@ class Endpoint:
     type_name: str  # "sensor_msgs/msg/Image"
     qos: QoSProfile
     remedy: str = ""  # what the user may change on this side
+    shared: bool = False  # several may publish it
 
 
 def publisher_faults(node: Node, subscribed: Endpoint) -> tuple[str, ...]:
-    """Publishers of the topic that this subscription can't hear, each with why."""
-    faults = []
+    """Publishers of the topic that this subscription can't hear, each with why; and that there are several.
+
+    What several send, such as a camera and a bag, mixes as if it were of one. On /tf that is as it should be.
+    """
+    faults, heard = [], []
     for info in node.get_publishers_info_by_topic(subscribed.topic):
         who = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
         if info.topic_type != subscribed.type_name:
@@ -83,6 +87,10 @@ def publisher_faults(node: Node, subscribed: Endpoint) -> tuple[str, ...]:
         verdict, reason = qos_check_compatible(info.qos_profile, subscribed.qos)
         if verdict == QoSCompatibility.ERROR:
             faults.append(f"{who} publishes {subscribed.topic} with incompatible QoS: {reason.strip()}")
+        else:
+            heard.append(who)
+    if len(heard) > 1 and not subscribed.shared:
+        faults.append(f"{len(heard)} publishers on {subscribed.topic}, expected 1: {', '.join(sorted(heard))}")
     return tuple(faults)
 
 

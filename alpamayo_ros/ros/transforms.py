@@ -1,4 +1,7 @@
-"""The odometry's transforms: /tf_static tells where base_link is in its child frame; /tf tells others, if asked for."""
+"""The odometry's transforms: /tf_static tells where base_link is in its child frame; /tf tells others, if asked for.
+
+Or /tf is the odometry itself.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.odometry import pose_fault
 from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.transform_odometry import TransformOdometry
 from alpamayo_ros.core.types import ConfigurationError, EgoPose
 from alpamayo_ros.ros.convert import header_message, pose_message
 
@@ -36,20 +40,28 @@ class Transforms:
         group: of the /tf_static subscription.
 
     Raises:
-        ConfigurationError: publish_tf is set and tf2_msgs is not installed.
+        ConfigurationError: odometry.source is tf or publish_tf is set, and tf2_msgs is not installed.
     """
 
     def __init__(self, node: Node, settings: Settings, child_frame: ChildFrame, group: CallbackGroup) -> None:
         self._child_frame = child_frame
         self._base_frame = settings.odometry.base_frame
         self._publisher: Any = None
+        self._odometry = TransformOdometry(settings.odometry.tf_parent, self._base_frame, child_frame)
         if TFMessage is not None:
-            add_static = self._child_frame.add_static
+            add_static = self._odometry.add_static
             node.create_subscription(TFMessage, "/tf_static", add_static, STATIC_QOS, callback_group=group)
+        elif settings.odometry.source == "tf":
+            raise ConfigurationError("odometry.source is 'tf': that needs tf2_msgs, which is not installed")
         if settings.output.publish_tf:
             if TFMessage is None:
                 raise ConfigurationError("publish_tf is True: that needs tf2_msgs, which is not installed")
             self._publisher = node.create_publisher(TFMessage, "/tf", 100)
+
+    def poses(self, message: Any) -> list[tuple[EgoPose, str, str]]:
+        """The poses of base_link in a tf2_msgs/TFMessage of /tf, with their frame and child frame."""
+        odometry = self._odometry
+        return [(pose, odometry.parent, odometry.child) for pose in odometry.poses(message.transforms)]
 
     def base_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> EgoPose:
         """The pose of base_link, from that of the odometry's child frame; published as a transform if asked for."""

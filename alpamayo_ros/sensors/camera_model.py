@@ -49,11 +49,17 @@ class CameraModel:
             raise ConfigurationError(
                 f"distortion model {self.distortion_model!r}, expected one of {', '.join(DISTORTION_MODELS)}"
             )
-        numbers = DISTORTION_MODELS[self.distortion_model]
-        if len(self.distortion) not in numbers:
+        counts = DISTORTION_MODELS[self.distortion_model]
+        if len(self.distortion) not in counts:
             raise ConfigurationError(
                 f"{len(self.distortion)} coefficients for {self.distortion_model}, "
-                f"expected {' or '.join(map(str, numbers))}"
+                f"expected {' or '.join(map(str, counts))}"
+            )
+        numbers = (self.focal_x, self.focal_y, self.center_x, self.center_y, *self.distortion)
+        if not (np.isfinite(numbers).all() and np.isfinite(self.position).all()):
+            raise ConfigurationError(
+                f"focal lengths {self.focal_x}, {self.focal_y}, centre {self.center_x}, {self.center_y}, distortion "
+                f"{list(self.distortion)} at {list(self.position)} m: expected finite numbers"
             )
         if self.width <= 0 or self.height <= 0 or not (self.focal_x > 0 and self.focal_y > 0):
             raise ConfigurationError(

@@ -21,7 +21,7 @@ from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.bag_scenario import bag_events, settings_of_bag
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.partial_folder import partial_folder
-from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
+from alpamayo_ros.evaluation.rig import check_odometry_topic, load_rig, parameter_argument
 from alpamayo_ros.evaluation.scenario_writer import config_line, event_line
 from alpamayo_ros.evaluation.simulation import with_ticks
 from alpamayo_ros.tools.command import guarded, number_within, run_command
@@ -71,6 +71,7 @@ def _convert(options: argparse.Namespace) -> int:
         changes["odometry.topic"] = options.odometry_topic
     with BagReader(options.bag) as bag:
         settings = load_rig(options.config, changes) if options.config else settings_of_bag(bag, changes)
+        check_odometry_topic(settings, options.odometry_topic)
         config = settings.builder_config()
         inputs = BagInputs(bag, settings)
         events = bag_events(bag, inputs, options.start, options.duration)

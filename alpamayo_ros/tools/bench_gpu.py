@@ -1,9 +1,9 @@
 """`make bench-gpu`: what a tick costs on this GPU at full size, stage by stage, beside its floor and NVIDIA's figures.
 
 Four cameras of 1080p; at every tick four new frames, as raw pixels in host memory, and a trajectory in host memory at
-the end. The weights are random, so that no checkpoint is needed, and the reasoning is cut after 20 tokens; the pictures
-stand still, so that in the case "draft" the last tick's reasoning is confirmed in full: that case is forced, and says
-what drafts can save at most. One JSON line per figure goes to --out.
+the end; in the case "jpeg" they are JPEG files. The weights are random, so that no checkpoint is needed, and the
+reasoning is cut after 20 tokens; the pictures stand still, so that in the case "draft" the last tick's reasoning is
+confirmed in full: that case is forced, and says what drafts can save at most. One JSON line per figure goes to --out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 from alpamayo_ros.core.types import AlpamayoError, EngineError, Prediction
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import KINDS, QUANTIZATIONS, create_engine
+from alpamayo_ros.engine.gpu_jpegs import JPEG_DECODERS
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.tools.command import run_command
@@ -80,7 +81,7 @@ def _of_floor(stages: Mapping[str, float], floors: Mapping[str, float]) -> dict[
 
 def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int) -> Measured:
     """Run a case's ticks, one after the other."""
-    observations = ticks(case.navigation, first_serial)
+    observations = ticks(case, first_serial)
     total: list[float] = []
     stages: dict[str, list[float]] = {}
     options = case.options
@@ -134,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", choices=[kind for kind in KINDS if kind != "null"], default="vllm")
+    parser.add_argument("--engine", choices=[kind for kind in KINDS if kind != "null"], default="native")
     parser.add_argument("--checkpoint", help="default: random weights of the full size, made on the GPU")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument(
@@ -143,6 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         default="none",
         help="fp8: the backbone's layers in FP8; quantization_drift says how far its answers are from exact ones",
     )
+    parser.add_argument("--jpeg-decoder", choices=JPEG_DECODERS, default="opencv", help='for the case "jpeg"')
     parser.add_argument("--ticks", type=int, default=30, help="per case, after warm-up (default %(default)s)")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument(
@@ -201,6 +203,7 @@ def _run(options: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
         process="in_process",
         dtype=options.dtype,
         quantization=options.quantization,
+        jpeg_decoder=options.jpeg_decoder,
         device="cuda",
         max_cameras=len(CAMERAS),
         max_samples=samples,

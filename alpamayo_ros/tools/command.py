@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.evaluation.interruption import raise_on_signals
+from alpamayo_ros.standard_streams import open_closed_streams
 
+NODE_NAME = re.compile("/?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*")
+USAGE_ERROR = 2  # as argparse has it
 INTERRUPTED = 130  # what shells report after Ctrl-C
 
 
@@ -19,8 +23,13 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     """Run a program's main function, and end the process with the status that it returns.
 
     That is 0 too when whoever read its output, such as `head`, has seen enough and is gone. SIGTERM and SIGHUP end it
-    as Ctrl-C does, with their own status.
+    as Ctrl-C does, with their own status. Streams that it was started without, as services are at times, lead nowhere.
     """
+    open_closed_streams()
+    for argument in sys.argv[1:]:
+        if not _is_utf8(argument):
+            print(f"error: {argument!r} is no UTF-8, which reports and pictures need: rename it", file=sys.stderr)
+            sys.exit(USAGE_ERROR)
     try:
         raise_on_signals()
         status = main()
@@ -38,6 +47,15 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _is_utf8(text: str) -> bool:
+    """False where bytes of a file's name stand in it that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def guarded(work: Callable[[], int], *, unusable: int = 1, interrupted: str | Callable[[], str] = "interrupted") -> int:
@@ -75,6 +93,14 @@ def number_within(limit: float) -> Callable[[str], float]:
         return number
 
     return parse
+
+
+def node_name(text: str) -> str:
+    """For argparse: a ROS node's full name; without the slash that it begins with, one in the root namespace."""
+    if not NODE_NAME.fullmatch(text):
+        expected = "letters, digits, underscores and slashes, such as /alpamayo, no part beginning with a digit"
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a node's name: {expected}")
+    return text
 
 
 def _interrupted(interrupt: KeyboardInterrupt, text: str) -> int:

@@ -20,6 +20,7 @@ from alpamayo_ros.evaluation.ros_types import ros_types
 from alpamayo_ros.tools.play_bag import CLOCK_TOPIC, message_class
 
 DEPTH = 100
+NOT_CONFIGURED = "on_configure failed"  # what its engine is then, by its status
 POLL_S = 0.02
 CLOCK_STEP_S = 0.5  # while an answer is waited for, the clock moves by a microsecond so often: it has not stopped
 CLOCK_STEP_NS = 1000
@@ -129,13 +130,15 @@ class DriveNode:
         """Until every camera has a subscriber, and the node under test is active.
 
         Raises:
-            AlpamayoError: that took too long.
+            AlpamayoError: that took too long, or the node says that it can't be configured.
         """
         given_up = time.monotonic() + timeout_s
         while True:
             heard = sum(bool(self._publishers[topic].get_subscription_count()) for topic in self._inputs)
             if heard == len(self._inputs) and self.state == "active":
                 return
+            if self.state == "unconfigured" and self.engine.startswith(NOT_CONFIGURED):
+                raise AlpamayoError(f"the node can't be used: {self.engine}")
             if time.monotonic() > given_up:
                 raise AlpamayoError(
                     f"after {timeout_s:.0f} s {heard} of {len(self._inputs)} cameras have a subscriber, and the node's "

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,9 +61,9 @@ class DriveVideo:
         self._front = Renderer(world, {FRONT: rig(*SIZE)[FRONT]})
         self._waiting: _Moment | None = None
         self._ticks = 0
-        self._writer = cv2.VideoWriter(
-            str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*CODEC), RATE_HZ, (SIZE[0], HEIGHT)
-        )
+        code = cv2.VideoWriter.fourcc(*CODEC)
+        with _without_messages():  # OpenCV calls the codec unsupported, and writes it
+            self._writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, RATE_HZ, (SIZE[0], HEIGHT))
         if not self._writer.isOpened():
             raise AlpamayoError(f"{path}: this OpenCV ({cv2.__version__}) can't write {CODEC} videos")
 
@@ -94,6 +98,20 @@ class DriveVideo:
         whole = np.full((HEIGHT, SIZE[0], 3), TEXT_BACK, np.uint8)
         whole[: len(picture)] = picture[:HEIGHT]
         self._writer.write(cv2.cvtColor(whole, cv2.COLOR_RGB2BGR))
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Nothing reaches the standard error output, also of what libraries in C write there."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def path_in_ego(answer: Answer, vehicle: VehicleState) -> Array:

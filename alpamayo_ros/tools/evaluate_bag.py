@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import engine_by_settings
+from alpamayo_ros.engine.factory import KINDS, engine_by_settings
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.bag_tasks import run_all, tasks
 from alpamayo_ros.evaluation.bag_tasks_on_ray import run_all_on_ray
@@ -37,6 +38,7 @@ from alpamayo_ros.evaluation.output_folder import REPORT, check_output, is_evalu
 from alpamayo_ros.evaluation.pose_source import OdometryPoses, PoseSource
 from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
+from alpamayo_ros.evaluation.shown_ticks import WORST
 from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
 from alpamayo_ros.evaluation.transform_poses import DEFAULT_WINDOW, LONGEST_SPAN, TransformFrames, TransformPoses
 from alpamayo_ros.tools.command import guarded, number_within, run_command
@@ -74,12 +76,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     add("--stride", type=float, default=0.5, metavar="SECONDS", help="between ticks, at least 0.1 (default 0.5)")
     add("--samples", type=int, metavar="K", help="trajectories per tick (default: as in the config)")
-    add("--engine", choices=("transformers", "vllm", "null"), help="default: as in the config")
+    add("--engine", choices=KINDS, help="default: as in the config")
     add("--device", help="auto, cpu, cuda or cuda:N (default: as in the config)")
     add("--reasoning", choices=("shared", "independent", "off", "given"), help="default: as in the config")
     add("--seed", type=int, help="default: as in the config")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
-    add("--pose-source", choices=("odometry", "tf"), default="odometry", help="tf: for drives without odometry")
+    add("--pose-source", choices=("odometry", "tf"), help="tf: for drives without odometry (default: as in the config)")
     add("--tf-parent", default="", metavar="FRAME", help="with --pose-source tf (default: odom, or map without odom)")
     add("--tf-child", default="", metavar="FRAME", help="with --pose-source tf (default: odometry.base_frame)")
     add(
@@ -103,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help=f"end with status {TOO_BAD} when a figure is above it; NAME is one of {', '.join(NAMES)}; may be repeated",
     )
+    add("--pictures", type=int, default=WORST, metavar="N", help=f"worst ticks that the page shows (default {WORST})")
     add("--ideal", action="store_true", help="ignore arrival times: take every message as received at its stamp")
     return parser
 
@@ -134,7 +137,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         inputs = BagInputs(bag, settings, _pose_source(options, settings))
         engine = _engine(settings)
         try:
-            job = Job(bag, inputs, settings, engine, ideal=options.ideal, show_progress=True)
+            job = Job(bag, inputs, settings, engine, options.ideal, show_progress=True, pictures=options.pictures)
             report = evaluate(job, options.out, overwrite=options.overwrite)
         finally:
             engine.close()
@@ -217,7 +220,10 @@ def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool 
 
 def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
     frames = TransformFrames(options.tf_parent, options.tf_child, options.tf_window)
-    if options.pose_source == "tf":
+    by_settings = settings.odometry.source == "tf"
+    if options.pose_source == "tf" or (options.pose_source is None and by_settings):
+        if by_settings:
+            frames = replace(frames, parent=frames.parent or settings.odometry.tf_parent)
         if options.odometry_topic is not None:
             raise ConfigurationError(f"--odometry-topic {options.odometry_topic}: --pose-source tf takes none")
         return TransformPoses(frames, settings.odometry)
@@ -236,9 +242,11 @@ def _engine(settings: Settings) -> Engine:
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """The parameters that the command line sets."""
+    """The parameters that the command line sets; refuses numbers that can't be."""
     if not 0.1 <= options.stride <= 10:
         raise ConfigurationError(f"--stride is {options.stride:g}: it must be from 0.1 to 10 s")
+    if options.pictures < 0:
+        raise ConfigurationError(f"--pictures is {options.pictures}: it must be at least 0")
     changes: dict[str, Any] = dict(map(parameter_argument, options.parameter))
     if "rate_hz" in changes:
         raise ConfigurationError(f"--parameter rate_hz:={changes['rate_hz']}: give --stride, the seconds between ticks")

@@ -20,10 +20,10 @@ from alpamayo_ros.evaluation.live import LiveEvaluation
 from alpamayo_ros.evaluation.live_report import LiveReport
 from alpamayo_ros.evaluation.output_folder import PAGE, REPORT, check_output
 from alpamayo_ros.evaluation.report import skip_table, table
-from alpamayo_ros.evaluation.rig import load_rig
+from alpamayo_ros.evaluation.rig import check_odometry_topic, load_rig
 from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, broken, parse_limit
 from alpamayo_ros.stop_signals import stop_on_signals
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import node_name, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--config", type=Path, required=True, metavar="RIG.yaml", help="the parameter file that the node was given")
     add("--out", type=Path, required=True, metavar="DIR", help="where the results go; must not exist yet")
-    add("--node", default="/alpamayo", help="the node's full name (default /alpamayo)")
+    add("--node", type=node_name, default="/alpamayo", help="the node's full name (default /alpamayo)")
     add("--odometry-topic", metavar="TOPIC", help="default: as in the config")
     add("--duration", type=float, metavar="SECONDS", help="end after so long (default: at Ctrl-C)")
     add("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
@@ -93,6 +93,7 @@ def evaluate(options: argparse.Namespace, stop: threading.Event, context: Any = 
     limits = [parse_limit(text) for text in options.fail_above]
     changes = {} if options.odometry_topic is None else {"odometry.topic": options.odometry_topic}
     settings = load_rig(options.config, changes)
+    check_odometry_topic(settings, options.odometry_topic)
     check_output(options.out, overwrite=options.overwrite)
     live, report = LiveEvaluation(settings), LiveReport(settings, options.node)
     with nullcontext(context) if context is not None else _own_context(options.ros_arguments) as used:

@@ -18,6 +18,7 @@ from alpamayo_ros.core.types import (
     SamplingOptions,
 )
 from alpamayo_ros.model.images import target_size
+from alpamayo_ros.tools.bench_load import jpeg
 from alpamayo_ros.tools.gpu_floors import Ceilings, Work
 
 CAMERAS = (0, 1, 2, 6)  # left, front wide, right, front tele
@@ -35,6 +36,7 @@ class Case:
     navigation: str | None = None
     draft: bool = False  # give the last tick's reasoning as draft
     prepared: bool = False  # new frames are given to the engine before the tick, as the node does when they arrive
+    jpegs: bool = False  # frames come as JPEG files instead of raw pixels
     nvidia_ms: float | None = None  # NVIDIA's code on an H200, end to end, with the same work
 
 
@@ -50,32 +52,40 @@ CASES = {
     "prepared": Case(BASE, prepared=True, nvidia_ms=1449),
     "draft prepared": Case(BASE, draft=True, prepared=True, nvidia_ms=1449),
     "off": Case(replace(BASE, reasoning="off")),
+    "jpeg": Case(BASE, jpegs=True),
 }
 
 
-def ticks(navigation: str | None, first_serial: int) -> Iterator[Observation]:
+def ticks(case: Case, first_serial: int) -> Iterator[Observation]:
     """One observation after the other: four new frames each, of pictures that stand still."""
-    pictures = {camera: _picture(camera) for camera in CAMERAS}
+    pictures = {camera: _jpeg(camera) if case.jpegs else _raw(camera) for camera in CAMERAS}
     x = np.linspace(-SPEED * (HISTORY_LENGTH - 1) * STEP_NS * 1e-9, 0.0, HISTORY_LENGTH)
     history = np.stack([x, np.zeros_like(x), np.zeros_like(x)], -1)
     number = first_serial
     while True:
         frames = {
             camera: tuple(
-                Frame(index * 8 + camera, camera, index * STEP_NS, picture, "rgb8", HEIGHT, WIDTH, 3 * WIDTH)
+                Frame(index * 8 + camera, camera, index * STEP_NS, **picture)
                 for index in range(number, number + FRAMES_PER_CAMERA)
             )
             for camera, picture in pictures.items()
         }
         pose = EgoPose((number + FRAMES_PER_CAMERA - 1) * STEP_NS, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
         rotation = np.tile(np.eye(3), (HISTORY_LENGTH, 1, 1))
-        yield Observation(pose.stamp_ns, 0, frames, history, rotation, pose, navigation)
+        yield Observation(pose.stamp_ns, 0, frames, history, rotation, pose, case.navigation)
         number += 1
 
 
-def _picture(seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _raw(seed: int) -> dict[str, Any]:
+    """A picture as a frame's data and what describes it: pixels, as a raw camera sends them."""
     noise = np.random.default_rng(seed).integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), dtype=np.uint8)
-    return np.ascontiguousarray(noise.repeat(8, 0).repeat(8, 1))
+    pixels = np.ascontiguousarray(noise.repeat(8, 0).repeat(8, 1))
+    return {"data": pixels, "encoding": "rgb8", "height": HEIGHT, "width": WIDTH, "step": 3 * WIDTH}
+
+
+def _jpeg(seed: int) -> dict[str, Any]:
+    """The same of a JPEG file of 0.4 MB."""
+    return {"data": jpeg(HEIGHT, WIDTH, seed), "encoding": "jpeg"}
 
 
 def floors_ms(case: Case, work: Work, ceilings: Ceilings, quantization: str = "none") -> dict[str, float]:

@@ -21,6 +21,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.settings import Settings
+from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.live import LiveEvaluation, ScoredTick
 from alpamayo_ros.evaluation.live_report import Heard, LiveReport
 from alpamayo_ros.msg import InferenceStatus, Trajectory, TrajectoryCandidates
@@ -125,9 +126,18 @@ class LiveListener:
             self._odometry_came = time.monotonic()
             self._live.add_odometry(message)
 
+        def on_transforms(message: Any) -> None:
+            if self._live.add_transforms(message):
+                self._odometry_came = time.monotonic()
+
         odometry = self._settings.odometry
         qos = topic_qos(DEPTH, RELIABILITY[odometry.reliability])
-        self._subscribe(Odometry, self._full(odometry.topic), on_odometry, qos)
+        if odometry.source == "topic":
+            self._subscribe(Odometry, self._full(odometry.topic), on_odometry, qos)
+        elif TFMessage is None:
+            raise ConfigurationError("odometry.source is 'tf': that needs tf2_msgs, which is not installed")
+        else:
+            self._subscribe(TFMessage, odometry.pose_topic, on_transforms, qos)
         if TFMessage is None:  # not everywhere: odometry.child_to_base and overlay.camera_pose say where things are
             return
 

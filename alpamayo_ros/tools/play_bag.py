@@ -26,6 +26,8 @@ from alpamayo_ros.tools.command import guarded, run_command
 
 SECOND = 1_000_000_000
 CLOCK_TOPIC = "/clock"
+LIMITS = {"rate": 1e3, "clock": 1e3, "duration": 1e9}  # times real time, Hz, s; and as little as one through these
+LONGEST_DELAY = 1e5  # s
 DEFAULT_CLOCK_HZ = 40.0
 DEPTH = 100
 LINGER_NS = SECOND // 2  # the clock goes on so long, and what was sent last gets through
@@ -216,10 +218,12 @@ class Player:
 
 def play(options: argparse.Namespace, stop: threading.Event) -> int:
     """Play as the command line says; 0."""
-    for name in ("rate", "clock", "duration"):
+    for name, most in LIMITS.items():
         value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise ConfigurationError(f"--{name} {value}: expected more than 0")
+        if value is not None and not 1 / most <= value <= most:
+            raise ConfigurationError(f"--{name} {value}: expected more than 0, from {1 / most:g} to {most:g}")
+    if not 0 <= options.delay <= LONGEST_DELAY:
+        raise ConfigurationError(f"--delay {options.delay}: expected 0 to {LONGEST_DELAY:g} s")
     with BagReader(options.bag) as bag:
         try:
             player = Player(bag, options, stop)

@@ -19,7 +19,7 @@ from typing import Any
 from alpamayo_ros.core.settings import Settings, parse_settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.factory import engine_by_settings
+from alpamayo_ros.engine.factory import KINDS, engine_by_settings
 from alpamayo_ros.engine.tick_comparison import compare, run_again
 from alpamayo_ros.engine.tick_file import RecordedTick, TickFile, read_ticks
 from alpamayo_ros.evaluation.rig import parameter_argument
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="say what the file holds, and run nothing")
     add("--tolerance", type=float, default=0.01, metavar="M", help="largest difference that is the same (default 0.01)")
     add("--checkpoint", metavar="DIR", help="default: as recorded")
-    add("--engine", choices=("transformers", "vllm", "null"), help="default: as recorded")
+    add("--engine", choices=KINDS, help="default: as recorded")
     add("--device", help="auto, cpu, cuda or cuda:N (default: as recorded)")
     add(
         *("-p", "--parameter"),

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from alpamayo_ros.stop_signals import stop_on_signals
-from alpamayo_ros.tools.command import run_command
+from alpamayo_ros.tools.command import node_name, run_command
 
 if TYPE_CHECKING:
     from alpamayo_ros.msg import InferenceStatus, Reasoning, Trajectory
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--node", default="/alpamayo", help="its full name (default /alpamayo)")
+    parser.add_argument("--node", type=node_name, default="/alpamayo", help="its full name (default /alpamayo)")
     parser.add_argument("--ticks", type=int, metavar="N", help="end after so many lines (default: when interrupted)")
     return parser
 

@@ -65,6 +65,15 @@ def test_the_first_point_must_be_within_two_metres_of_where_the_speed_leads(ahea
     assert (fault(observation(), replace(prediction(), xyz=moved)) is None) == good
 
 
+@pytest.mark.parametrize(("step", "good"), [(14.9, True), (15.1, False), (1e30, False), (1e300, False)])
+def test_a_path_makes_no_step_that_no_vehicle_can_drive(step: float, good: bool) -> None:
+    xyz = prediction().xyz.copy()
+    xyz[1, 40:, 0] += step - 1.0  # it drives 1 m in 0.1 s
+    found = fault(observation(), replace(prediction(), xyz=xyz))
+    assert (found is None) == good
+    assert good or ("'sample': 1, 'point': 40" in found and "in 0.1 s, expected at most 15" in found)
+
+
 def test_a_path_behind_a_vehicle_that_drives_forward_is_bad() -> None:
     assert "behind" in (fault(observation(), prediction(speed=-8.0)) or "")
 

@@ -12,7 +12,7 @@ import torch
 from tiny_checkpoint import picture, raw_frame
 
 from alpamayo_ros.core.types import BadImageError, Frame
-from alpamayo_ros.engine import frame_features
+from alpamayo_ros.engine import frame_decoding
 from alpamayo_ros.engine.frame_features import WAITING, FoundFrames, FrameFeatures
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.model.backbone import ImageFeatures
@@ -132,6 +132,43 @@ def test_one_thread_at_a_time_is_in_the_tower_and_every_frame_is_encoded_once(
     assert tower.most_inside == 1
 
 
+def test_what_is_being_encoded_is_used_at_once_and_seen_by_others_at_the_end(
+    features: FrameFeatures, tower: Tower, beside: Callable[..., Future[None]]
+) -> None:
+    first, second = frame(1), frame(2)
+    features.prepare([first])
+    with features.use([first, second], Clock()) as found:
+        assert found.encoded == 1
+        waiting = threading.Event()
+        other = beside(features.get, [second], Clock(when_waiting=waiting.set))
+        assert waiting.wait(5)
+        assert not other.done()
+    assert mean(other.result(5)) == mean(found)[1:]
+    assert tower.images == 2
+
+
+def test_a_fault_of_who_uses_frames_loses_none_of_them(features: FrameFeatures, tower: Tower) -> None:
+    one = frame(1)
+    with pytest.raises(ValueError, match="the prompt is too long"), features.use([one], Clock()):
+        raise ValueError("the prompt is too long")
+    assert get(features, one)[0].encoded == 0
+    assert tower.images == 1
+
+
+def test_two_who_use_each_others_frames_both_get_them(
+    features: FrameFeatures, tower: Tower, beside: Callable[..., Future[None]]
+) -> None:
+    first, second = frame(1), frame(2)
+    tower.open.clear()
+    one = beside(get, features, first, second)  # which has claimed both before it is in the tower
+    assert tower.entered.wait(5)
+    third = frame(3)
+    other = beside(get, features, third, second)
+    tower.open.set()
+    assert mean(one.result(5)[0])[1] == mean(other.result(5)[0])[1]
+    assert tower.images == 3
+
+
 def test_a_bad_frame_is_passed_over_by_prepare_and_named_to_who_asks_and_who_waits(
     features: FrameFeatures, tower: Tower, beside: Callable[..., Future[None]]
 ) -> None:
@@ -180,7 +217,7 @@ def test_frames_are_decoded_side_by_side_and_a_bad_one_is_named_when_all_others_
         finished.append(frame.serial)
         return image
 
-    monkeypatch.setattr(frame_features, "decode", decode_with_others)
+    monkeypatch.setattr(frame_decoding, "decode", decode_with_others)
     good, broken = [frame(seed) for seed in range(3)], Frame(10_000_001, 6, 0, b"no jpeg", "jpeg")
     with pytest.raises(BadImageError) as caught:
         get(features, broken, *good)
@@ -197,7 +234,7 @@ def test_whoever_holds_a_fault_of_decoding_holds_no_view_of_the_data(
         view = np.frombuffer(frame.data, np.uint8)
         raise MemoryError(f"no room for the picture of {len(view)} bytes")
 
-    monkeypatch.setattr(frame_features, "decode", decode_without_memory)
+    monkeypatch.setattr(frame_decoding, "decode", decode_without_memory)
     owner = np.zeros(500, np.uint8)
     lent, alive = memoryview(owner), weakref.ref(owner)
     del owner

@@ -51,9 +51,9 @@ class Tower:
         return [ImageFeatures(each, each[None], 1, 1) for each in mean]
 
 
-def jpeg(serial: int, width: int = 320, height: int = 192, encoding: str = "jpeg") -> Frame:
+def jpeg(serial: int, width: int = 320, height: int = 192, encoding: str = "jpeg", camera: int = 1) -> Frame:
     gray = np.full((height, width, 3), 40 + serial, np.uint8)
-    return Frame(serial, 1, serial, bytes(cv2.imencode(".jpg", gray)[1]), encoding)
+    return Frame(serial, camera, serial, bytes(cv2.imencode(".jpg", gray)[1]), encoding)
 
 
 @pytest.fixture
@@ -99,6 +99,25 @@ def test_what_the_device_can_not_read_the_host_decodes_and_the_others_stay(
     frames = [jpeg(1), jpeg(2, width=UNREADABLE), jpeg(3)]
     assert brightness(features, frames) == pytest.approx([1, 0, 1], abs=0.05)
     assert decoder.calls == [3, 1, 1, 1]
+
+
+def test_a_camera_that_the_device_can_not_read_costs_the_others_one_decoding_more_and_only_once(
+    decoder: Decoder,
+) -> None:
+    jpegs = GpuJpegs(decoder)
+    for tick in (0, 10, 20):
+        pictures = jpegs.decode([jpeg(tick + 1), jpeg(tick + 2, width=UNREADABLE, camera=2), jpeg(tick + 3, camera=3)])
+        assert [picture is None for picture in pictures] == [False, True, False]
+        levels = [int(picture.float().mean()) for picture in pictures if picture is not None]
+        assert levels == [42 + tick, 44 + tick]
+    assert decoder.calls == [3, 1, 1, 1, 2, 1, 2, 1]
+
+
+def test_a_camera_that_the_device_can_read_again_is_decoded_with_the_others_again(decoder: Decoder) -> None:
+    jpegs = GpuJpegs(decoder)
+    for width in (UNREADABLE, 320, 320):
+        jpegs.decode([jpeg(1), jpeg(2, width=width, camera=2)])
+    assert decoder.calls == [2, 1, 1, 1, 1, 2]
 
 
 def test_a_camera_that_the_device_can_not_read_is_named_once(

@@ -67,7 +67,8 @@ def test_a_deadline_in_the_midst_keeps_the_text_so_far(vocabulary: Vocabulary, m
     monkeypatch.setattr("alpamayo_ros.engine.reasoning.time.monotonic", lambda: next(now))
     reasoner = Reasoner(vocabulary, SamplingOptions(deadline_ms=50), [Text(0)])
     write_all(reasoner, vocabulary, *[(WORD,)] * 9)
-    assert reasoner.texts[0].token_ids == [WORD] * 2 + [vocabulary.reasoning_end, vocabulary.future_start]
+    # the time runs from the first token: the fourth would be 60 ms later
+    assert reasoner.texts[0].token_ids == [WORD] * 3 + [vocabulary.reasoning_end, vocabulary.future_start]
     assert reasoner.texts[0].finish_reason == "deadline"
 
 

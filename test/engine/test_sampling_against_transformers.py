@@ -57,7 +57,7 @@ def written(engine: TransformersEngine, options: SamplingOptions) -> list[tuple[
     """What independent samples drew from, and what, step by step, as the engine writes them."""
     model = engine._model
     observation = drive((1,))
-    features, _ = engine._encode(observation, StageClock(model.device))
+    features = engine._tick(observation, SamplingOptions(), StageClock(model.device)).features
     prompt = engine._prompts.driving(observation, [len(each.embeddings) for each in features])
     batch = batch_prompts([prompt], [features], model.vocabulary.pad, model.device)
     cache = model.new_cache(len(prompt))

@@ -75,17 +75,22 @@ def language_model_passes(engine: StepwiseEngine) -> Iterator[list[tuple[int, in
         call: Callable[..., Any], batch: PromptBatch, cache: object, tokens: torch.Tensor, *more: object
     ) -> object:
         passes.append(tuple(tokens.shape))
-        following = call(batch, cache, tokens, *more)
+        return counted(call(batch, cache, tokens, *more))
+
+    def follow_prompt(call: Callable[..., Any], *arguments: object) -> object:
+        return counted(call(*arguments))
+
+    def counted(following: Any) -> object:
         go_on = following.go_on
 
         def further() -> None:
-            passes.append(tuple(tokens.shape))
+            passes.append((following._rows, 1))
             go_on()
 
         following.go_on = further
         return following
 
-    wraps = {"read": read, "extend": extend, "follow": follow}
+    wraps = {"read": read, "extend": extend, "follow": follow, "follow_prompt": follow_prompt}
     backbone = engine._model.backbone
     with calls_through(engine, **{name: wrap for name, wrap in wraps.items() if hasattr(backbone, name)}):
         yield passes
@@ -108,9 +113,10 @@ def vision_passes(engine: StepwiseEngine) -> Iterator[list[int]]:
 def changed_logits(engine: StepwiseEngine, change: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """Let `change` write into the logits [B, n, V] of every pass."""
 
-    def change_after(call: Callable[..., torch.Tensor], *arguments: object) -> torch.Tensor:
-        logits = call(*arguments)
-        change(logits)
+    def change_after(call: Callable[..., torch.Tensor], *arguments: object, **named: object) -> torch.Tensor:
+        logits = call(*arguments, **named)
+        if logits.shape[1]:  # none are asked for where nothing is drawn
+            change(logits)
         return logits
 
     def change_before_draw(draw: Callable[..., torch.Tensor], logits: torch.Tensor, *more: object) -> torch.Tensor:

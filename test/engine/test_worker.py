@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scenes import observation
 
-from alpamayo_ros.core.types import BadImageError, EngineNotReadyError, Frame, SamplingOptions, SkipReason
+from alpamayo_ros.core.types import BadImageError, EngineError, EngineNotReadyError, Frame, SamplingOptions, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.engine.worker import Worker
 
@@ -273,6 +273,31 @@ def test_a_fault_while_preparing_does_not_end_the_worker(start):
     assert outcomes.wait(1)[0].skip is None
 
 
+@pytest.mark.parametrize("fault", [SystemExit(1), KeyboardInterrupt(), MemoryError(), RuntimeError("no such layer")])
+def test_whatever_an_engine_raises_at_a_question_can_be_caught_and_has_words(start, fault):
+    class Failing(NullEngine):
+        def ask(self, *_):
+            raise fault
+
+    worker, _ = start(Failing())
+    with pytest.raises(EngineError, match=type(fault).__name__):
+        worker.ask(observation(), "What is ahead?", OPTIONS).result(5)
+
+
+def test_questions_that_the_engine_does_not_come_to_are_refused_with_words(start):
+    gate = Gate()
+    worker, _ = start(NullEngine(before=gate))
+    worker.submit(observation(), OPTIONS)
+    assert gate.entered.wait(5)
+    waits = worker.ask(observation(), "What is ahead?", OPTIONS)
+    assert not worker.stop(timeout=0.0)
+    late = worker.ask(observation(), "And now?", OPTIONS)
+    gate.open.set()
+    for answer in (waits, late):
+        with pytest.raises(EngineError, match="stopped before it came to the question"):
+            answer.result(5)
+
+
 def test_a_question_is_answered_between_ticks(start):
     worker, _ = start(NullEngine())
     assert "no model" in worker.ask(observation(), "What is ahead?", OPTIONS).result(5)
@@ -394,6 +419,18 @@ def test_a_new_epoch_forgets_the_frames_that_wait_to_be_prepared_alongside(start
     worker.prepare([frame(3)])
     engine.held.set()
     wait_until(lambda: engine.batches == [[1], [3]])
+
+
+def test_an_engine_that_hangs_gathers_no_more_frames_than_a_tick_may_have(start):
+    engine = AlongsideEngine()
+    engine.held.clear()
+    worker, _ = start(engine)
+    worker.prepare([frame(1)])
+    assert engine.entered.wait(5)
+    for serial in range(10, 30, 2):
+        worker.prepare([replace(frame(serial), camera=0), replace(frame(serial + 1), camera=6)])
+    engine.held.set()
+    wait_until(lambda: engine.batches == [[1], [22, 23, 24, 25, 26, 27, 28, 29]])
 
 
 def test_stop_waits_for_what_is_being_prepared_too():

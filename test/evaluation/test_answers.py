@@ -47,7 +47,7 @@ def run(bag: Path, out: Path, engine: NullEngine, seed: int = 0) -> list[str]:
     """The lines of ticks.jsonl."""
     settings = rig(sampling__seed=seed)
     with BagReader(bag) as reader:
-        evaluate(Job(reader, BagInputs(reader, settings), settings, engine), out)
+        evaluate(Job(reader, BagInputs(reader, settings), settings, engine, pictures=1), out)
     return (out / "ticks.jsonl").read_text().splitlines()
 
 
@@ -98,7 +98,7 @@ def test_poses_of_another_source_begin_anew(tmp_path: Path, bag: Path) -> None:
     second = Asked()
     with BagReader(bag) as reader:
         inputs = BagInputs(reader, settings, Elsewhere(settings.odometry))
-        evaluate(Job(reader, inputs, settings, second), tmp_path / "out")
+        evaluate(Job(reader, inputs, settings, second, pictures=1), tmp_path / "out")
     at_once = Asked()
     run(bag, tmp_path / "at_once", at_once)
     assert second.asked == at_once.asked

@@ -91,7 +91,7 @@ def evaluate(bag: Path, folder: Path) -> dict:
         "engine": {"kind": "null"},
     }
     rig.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-    assert main([str(bag), "--config", str(rig), "--out", str(folder / "out")]) == 0
+    assert main([str(bag), "--config", str(rig), "--out", str(folder / "out"), "--pictures", "1"]) == 0
     report = json.loads((folder / "out" / "report.json").read_text())
     ticks = [json.loads(line) for line in (folder / "out" / "ticks.jsonl").read_text().splitlines()]
     return {"ticks": [(tick["t0_ns"], tick["skip"], tick["metrics"]) for tick in ticks], "report": report}

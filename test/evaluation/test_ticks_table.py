@@ -18,7 +18,7 @@ from alpamayo_ros.evaluation.ticks_table import write_table
 def results(tmp_path: Path) -> Path:
     settings = rig()
     with BagReader(write_bag(tmp_path / "drive", record(circle(8.0, 40.0), 10))) as bag:
-        evaluate(Job(bag, BagInputs(bag, settings), settings, NullEngine()), tmp_path / "out")
+        evaluate(Job(bag, BagInputs(bag, settings), settings, NullEngine(), pictures=1), tmp_path / "out")
     return tmp_path / "out"
 
 

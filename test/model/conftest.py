@@ -3,15 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from tiny_checkpoint import write_tiny_checkpoint
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from alpamayo_ros.model.vocabulary import Vocabulary, VocabularyConfig, special_token_names
-
-# The first use of a torch function loads code for a second or more.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 QWEN_TOKENS = (
     "<|endoftext|>",

@@ -1,6 +1,7 @@
 """Transitions, in order and out of order, with engines that fail to load."""
 
 import gc
+import threading
 import weakref
 
 import psutil
@@ -13,6 +14,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros import outputs
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -100,9 +102,23 @@ def test_an_engine_that_fails_to_load_leaves_the_node_unconfigured_with_the_reas
     assert node.state == "active"
 
 
-@pytest.mark.parametrize("where", ["serialized.warm_up", "outputs.Outputs.__init__", "node.TickRecorder"])
-def test_an_engine_is_closed_when_what_goes_with_it_can_not_be_made(live, monkeypatch, where):
-    """A second one beside it may find no memory, and its process would stay."""
+@pytest.mark.parametrize(
+    "where",
+    [
+        "serialized.warm_up",
+        "overlay.Overlay._subscribe",
+        "configured.Outputs",
+        "outputs.TOPICS",
+        "configured.TickRecorder",
+        "configured.Drive",
+        "configured.Inputs",
+        "configured.TickLog",
+        "configured.gc.freeze",
+        "node.LifecycleNodeMixin.on_configure",
+    ],
+)
+def test_what_configuring_has_begun_ends_when_a_later_step_fails(live, monkeypatch, where):
+    """A second engine beside the first may find no memory, its process and threads would stay, and topics twice."""
     engines = []
 
     class Counted(NullEngine):
@@ -113,17 +129,45 @@ def test_an_engine_is_closed_when_what_goes_with_it_can_not_be_made(live, monkey
         def close(self):
             engines.remove(self)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise ValueError("this ROS middleware doesn't write messages as CDR")
 
-    node = live.node(make_engine=lambda _: Counted(), start=False)
+    def begun():
+        threads = {thread for thread in threading.enumerate() if thread.name in ("overlay", "engine", "prepare")}
+        entities = {*node.publishers, *node.subscriptions, *node._managed_entities}
+        return threads, entities, len(engines), gc.get_freeze_count()
+
+    parameters = {"overlay.publish": True, "recorder.ticks": 2}
+    node = live.node(make_engine=lambda _: Counted(), start=False, **parameters)
+    before = begun()
     with monkeypatch.context() as broken:
-        broken.setattr(f"alpamayo_ros.ros.{where}", fail)
+        if where == "outputs.TOPICS":
+            broken.setitem(outputs.TOPICS, "of_no_type", int)  # the last one, when all others are there
+        else:
+            broken.setattr(f"alpamayo_ros.ros.{where}", fail)
         assert node.trigger_configure() == FAILURE
-    assert not engines
+    assert begun() == before
     node.autostart()
     assert node.state == "active"
     assert len(engines) == 1
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
+def test_what_activating_has_begun_ends_when_a_later_step_fails(live, monkeypatch, kind):
+    node = live.node(start=False)
+    assert node.trigger_configure() == SUCCESS
+    before = set(node.subscriptions)
+
+    def fail(*_):
+        raise kind("no more of these")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("alpamayo_ros.ros.inputs.Inputs._on_frame", fail)
+        assert node.trigger_activate() == FAILURE
+    assert node.state == "inactive"
+    assert set(node.subscriptions) == before
+    assert not any(publisher.is_activated for publisher in node._managed_entities)
+    assert node.trigger_activate() == SUCCESS
 
 
 def test_fifty_starts_and_stops_while_messages_arrive(live):

@@ -1,5 +1,6 @@
 """The node in operation: what a vehicle sends comes back as paths, or as the reason why there is none."""
 
+import sys
 import threading
 import time
 
@@ -15,6 +16,7 @@ from std_srvs.srv import SetBool, Trigger
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import BadImageError, Skip, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
+from alpamayo_ros.ros import serialized
 
 
 def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):
@@ -51,6 +53,19 @@ def test_everything_of_one_tick_carries_its_t0(live):
     assert status.cameras[0].used >= 4
     assert list(status.stages) == ["wait", "assemble", "predict", "publish"]
     assert abs(status.age_at_publication) < 5
+
+
+def test_what_a_path_in_another_frame_needs_is_made_when_the_first_pose_comes_and_not_in_its_first_tick(live):
+    made = serialized._path_template, serialized._trajectory_template
+    node = live.node()
+    driver = live.driver()
+    driver.send_odometry(node.now_ns(), frame_id="garage")
+    wait_until(lambda: node._configured.drive.counts()["odometry"].received, "the pose")
+    before = [each.cache_info().misses for each in made]
+    t0 = driver.play(frame_id="garage")
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.header.frame_id == "garage"
+    assert [each.cache_info().misses for each in made] == before
 
 
 def test_in_base_link_the_path_begins_at_the_vehicle_and_markers_move_with_it(live):
@@ -226,6 +241,51 @@ def test_a_question_is_answered_about_the_newest_tick_at_standstill(live):
     for question, why in ((" ", "it is empty"), ("x" * 10**6, "it has 1000000 characters, expected at most 2000")):
         refused = live.call(Ask, "/alpamayo/ask", Ask.Request(question=question))
         assert (refused.success, refused.message) == (False, f"the question can't be asked: {why}")
+
+
+def test_the_node_is_disabled_at_once_while_a_question_takes_its_time(live):
+    asked, let_go = threading.Event(), threading.Event()
+
+    class Slow(NullEngine):
+        def ask(self, *_):
+            asked.set()
+            assert let_go.wait(20)
+            return "A crossing."
+
+    live.node(make_engine=lambda _: Slow())
+    driver = live.driver(speed=0.0)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    client = driver.create_client(Ask, "/alpamayo/ask")
+    assert client.wait_for_service(5)
+    answer = client.call_async(Ask.Request(question="What is ahead?"))
+    assert asked.wait(5)
+    assert live.call(SetBool, "/alpamayo/set_enabled", SetBool.Request(data=False)).success
+    assert live.call(Trigger, "/alpamayo/save_ticks", Trigger.Request()).message
+    assert not answer.done()
+    let_go.set()
+    wait_until(answer.done, "the answer")
+    assert answer.result().answer == "A crossing."
+
+
+def test_services_go_on_after_a_callback_that_exits(live, monkeypatch):
+    node = live.node()
+    driver = live.driver()
+    called = threading.Event()
+
+    def leave(_):
+        called.set()
+        sys.exit(1)
+
+    client = driver.create_client(Trigger, "/alpamayo/reset")
+    assert client.wait_for_service(5)
+    with monkeypatch.context() as broken:
+        broken.setattr(node._configured.drive, "reset", leave)
+        client.call_async(Trigger.Request())
+        assert called.wait(5)
+    assert live.call(Trigger, "/alpamayo/reset", Trigger.Request()).success
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
 
 
 def test_a_question_while_moving_is_refused_until_the_parameter_allows_it(live):

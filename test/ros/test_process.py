@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+from live import wait_until
 
 from alpamayo_ros.ros.process import shared_memory_fault
 
@@ -79,6 +80,18 @@ def test_a_signal_ends_it_in_order(ros_domain, number, arguments, said):
     code, rest, seconds = end(process, number)
     assert (code, "Traceback" in rest) == (0, False), rest
     assert seconds < 5
+
+
+def test_an_engine_that_hangs_is_cut_off_also_where_the_process_has_no_streams(ros_domain, tmp_path):
+    """As a service may be started: what is to be flushed isn't there."""
+    said = tmp_path / "said"
+    program = HANGING_NODE.replace("print(stage, flush=True)", f"open({str(said)!r}, 'w').write(stage)")
+    node = [sys.executable, "-c", program, "loading", "--ros-args", "--params-file", str(RIG)]
+    command = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", *node]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    wait_until(said.exists, "the engine to load", timeout=30.0)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -24,6 +24,7 @@ HEALTHY = NodeReport(
     sim_time=False,
     clock_stopped_for=0.0,
     clock_jumps=0,
+    rate_hz=10.0,
     max_input_age=0.5,
     max_odometry_age=0.4,
     max_result_age=1.0,
@@ -58,6 +59,17 @@ def test_a_reason_has_one_name(reason):
     timing = diagnostics(report)["timing"]
     assert (timing.level, timing.message) == (WARN, f"{reason.value}: number=1.5")
     assert skip.describe().startswith(reason.value), "the words of the log"
+
+
+def test_an_engine_slower_than_the_rate_is_said_with_what_it_takes():
+    stages = {"wait": 60.0, "assemble": 0.5, "prefill": 70.0, "reasoning": 120.0, "publish": 1.0}
+    slow = replace(HEALTHY, tick=TickReport(t0_ns=1, ok=True, stages_ms=stages, rate=5.04))
+    timing = diagnostics(slow)["timing"]
+    assert timing.level == WARN
+    assert timing.message == ("5.0 of 10 ticks a second: the engine takes 190 ms for one, and the others are dropped")
+    assert diagnostics(replace(slow, rate_hz=5.0))["timing"].level == OK  # as many as are asked for
+    fast = replace(slow.tick, stages_ms={**stages, "reasoning": 10.0})
+    assert diagnostics(replace(slow, tick=fast))["timing"].level == OK  # inputs come at that rate
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
 """Where the odometry's child frame is, by parameter and by /tf_static; and the transform that the node sends."""
 
+import json
+import threading
+
 import numpy as np
 import pytest
+import yaml
 from geometry_msgs.msg import TransformStamped
+from live import FRONT, wait_until
 from rclpy.qos import DurabilityPolicy, QoSProfile
 
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.settings import OdometrySettings
+from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.ros.convert import time_message
+from alpamayo_ros.tools.evaluate_live import build_parser, evaluate
 
 tf2 = pytest.importorskip("tf2_msgs.msg", reason="needs tf2_msgs: make setup builds it")
 
@@ -32,6 +40,24 @@ def test_a_static_transform_is_used_in_either_direction(parent, child, x):
     frame.add_static(tf2.TFMessage(transforms=[static(parent, child, x)]))
     assert frame.mounting("gps").position.tolist() == [-2.0, 0, 0]
     assert frame.warning == ""
+
+
+def test_static_transforms_are_put_together_in_whatever_order_they_come():
+    frame = ChildFrame(OdometrySettings())
+    for each in (static("roof", "gps", 0.5), static("base_link", "chassis", 0.2), static("chassis", "roof", 1.0)):
+        frame.add_static(tf2.TFMessage(transforms=[each]))
+    assert frame.mounting("gps").position == pytest.approx([-1.7, 0, 0])
+    assert frame.warning == ""
+    frame.add_static(tf2.TFMessage(transforms=[static("roof", "gps", 0.6)]))  # calibrated anew
+    assert frame.mounting("gps").position == pytest.approx([-1.8, 0, 0])
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_a_static_transform_that_is_none_is_ignored(wrong):
+    frame = ChildFrame(OdometrySettings())
+    frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", wrong)]))
+    assert frame.mounting("gps").is_identity
+    assert "'gps'" in frame.warning
 
 
 def test_the_parameter_goes_before_a_static_transform():
@@ -86,3 +112,87 @@ def test_a_twist_in_the_world_frame_is_warned_of_and_still_driven(live):
     t0 = driver.play(z=np.sqrt(0.5), w=np.sqrt(0.5))  # it faces +y of the world, moves along +x, and says so
     driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
     driver.wait_for_diagnostic("odometry", "differently from the twist")
+
+
+def moving(ns, x, parent="odom", child="base_footprint", w=1.0):
+    transform = static(parent, child, x)
+    transform.header.stamp = time_message(ns)
+    transform.transform.rotation.w = w
+    return transform
+
+
+class TestPosesFromTf:
+    """A vehicle whose pose comes as transforms alone: odom -> base_footprint moves, base_link stands on it."""
+
+    @pytest.fixture
+    def driver(self, live):
+        driver = live.driver(connect=False, speed=10.0)
+        latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        driver.statics = driver.create_publisher(tf2.TFMessage, "/tf_static", latched)
+        driver.statics.publish(tf2.TFMessage(transforms=[static("base_footprint", "base_link", 1.0)]))
+        driver.tf = driver.create_publisher(tf2.TFMessage, "/tf", 100)
+        driver.send_odometry = lambda ns, w=1.0: driver.tf.publish(
+            tf2.TFMessage(transforms=[moving(ns, 0.3, "base_link", "wheel"), moving(ns, driver.x(ns), w=w)])
+        )
+        return driver
+
+    def start(self, live, driver):
+        node = live.node(**{"odometry.source": "tf"})
+        publishers = [driver.tf, driver.statics, *driver.cameras.values()]
+        wait_until(lambda: all(each.get_subscription_count() for each in publishers), "the node to subscribe")
+        live._wait_for_readers()
+        return node
+
+    def test_they_become_a_path_in_their_frame(self, live, driver):
+        node = self.start(live, driver)
+        t0 = driver.play()
+        path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+        assert path.header.frame_id == "odom"
+        x = np.array([pose.pose.position.x for pose in path.poses])
+        np.testing.assert_allclose(x - driver.x(t0) - 1.0, np.arange(1, 65) * 1.0, atol=0.02)  # 10 m/s
+        received = node._configured.drive.counts()["odometry"].received
+        assert received == 23  # one for each message: the wheel's are none
+        assert "/tf" in driver.wait_for_diagnostic("odometry", "").values[0].value
+
+    def test_a_live_evaluation_scores_by_them(self, live, driver, tmp_path):
+        self.start(live, driver)
+        rig = tmp_path / "rig.yaml"
+        parameters = {**FRONT, "engine.kind": "null", "odometry.source": "tf"}
+        rig.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
+        options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out"), "--no-pictures"])
+        stop, codes = threading.Event(), []
+        listening = threading.Thread(target=lambda: codes.append(evaluate(options, stop, live.context)))
+        listening.start()
+        try:
+            wait_until(lambda: driver.tf.get_subscription_count() == 2, "the evaluation to listen", timeout=20.0)
+            wait_until(lambda: driver.count_subscribers("/alpamayo/output/candidates") == 2, "and to the node")
+            wait_until(lambda: driver.statics.get_subscription_count() == 2, "and to static transforms")
+            driver.play(seconds=9.0)
+            driver.wait_for("path")
+        finally:
+            stop.set()
+            listening.join(20)
+        assert codes == [0]
+        report = json.loads((tmp_path / "out" / "report.json").read_text())
+        assert report["metrics"]["chosen"]["ade"]["1.0"]["n"] > 3
+        assert report["metrics"]["chosen"]["ade"]["1.0"]["mean"] < 0.02  # straight on, as the null engine predicts
+
+    def test_one_that_is_no_pose_is_refused_by_name_and_the_node_recovers(self, live, driver):
+        self.start(live, driver)
+        t0 = driver.play()
+        driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+        driver.play(seconds=0.5, w=0.0)
+        assert "zero quaternion" in driver.wait_for("status", lambda s: "bad_odometry" in s.detail).detail
+        t0 = driver.play()
+        driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+
+
+def test_the_node_does_not_publish_the_transform_that_it_takes_poses_from(live):
+    with pytest.raises(ConfigurationError, match=r"publish_tf is True: with odometry\.source tf somebody else"):
+        live.node(publish_tf=True, **{"odometry.source": "tf"})
+
+
+def test_poses_from_tf_need_its_message(live, monkeypatch):
+    monkeypatch.setattr("alpamayo_ros.ros.transforms.TFMessage", None)
+    with pytest.raises(ConfigurationError, match=r"odometry\.source is 'tf': that needs tf2_msgs"):
+        live.node(**{"odometry.source": "tf"})

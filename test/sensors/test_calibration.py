@@ -87,6 +87,8 @@ def test_rectified_pictures_have_the_projection_and_no_distortion() -> None:
         ({"distortion_model": "double_sphere"}, "double_sphere"),
         ({"k": np.zeros(9)}, "is it calibrated"),
         ({"distortion_model": "rational_polynomial", "d": np.zeros(14)}, "14 coefficients"),
+        ({"k": np.full(9, np.inf)}, "expected finite numbers"),
+        ({"d": np.array([0.1, np.nan, 0, 0])}, "expected finite numbers"),
     ],
 )
 def test_a_calibration_that_can_not_be_used_is_refused(changes: dict[str, Any], text: str) -> None:

@@ -48,6 +48,8 @@ def mosaic(rgb: np.ndarray, pattern: str) -> np.ndarray:
 
 def encode_raw(rgb: np.ndarray, encoding: str) -> np.ndarray:
     """[rows, bytes per row] of the picture, written from the definition of the encoding."""
+    if encoding.endswith("16"):
+        return (encode_raw(rgb, encoding.replace("16", "8")).astype("<u2") * 257).view(np.uint8)
     alpha = np.full((*rgb.shape[:2], 1), 77, np.uint8)
     if encoding in ("rgb8", "bgr8", "rgba8", "bgra8"):
         color = rgb if encoding.startswith("rgb") else rgb[..., ::-1]
@@ -55,8 +57,6 @@ def encode_raw(rgb: np.ndarray, encoding: str) -> np.ndarray:
         return pixels.reshape(len(rgb), -1)
     if encoding == "mono8":
         return gray(rgb)
-    if encoding == "mono16":
-        return (gray(rgb).astype("<u2") * 257).view(np.uint8)
     if encoding.startswith("bayer_"):
         return mosaic(rgb, encoding[len("bayer_") : -1])
     luma, u, v = yuv(rgb)
@@ -102,21 +102,31 @@ def expected(encoding: str) -> tuple[np.ndarray, float, int]:
         return np.repeat(gray(picture())[..., None], 3, axis=-1), 0, 0
     if encoding.startswith("bayer"):
         return picture(), 3, 1
-    if encoding in ("rgb8", "bgr8", "rgba8", "bgra8"):
+    if encoding.startswith(("rgb", "bgr")):
         return picture(), 0, 0
     return picture(), 8, 0  # colour at half the resolution
 
 
 class TestRawEncodings:
     def test_all_that_cameras_use_are_known(self) -> None:
-        wanted = "rgb8 bgr8 rgba8 bgra8 mono8 mono16 bayer_rggb8 bayer_bggr8 bayer_gbrg8 bayer_grbg8 "
-        wanted += "yuv422 yuv422_yuy2 uyvy yuyv nv12 nv21"
-        assert set(RAW_ENCODINGS) == set(wanted.split())
+        both_depths = ["rgb", "bgr", "rgba", "bgra", "mono", "bayer_rggb", "bayer_bggr", "bayer_gbrg", "bayer_grbg"]
+        wanted = {f"{name}{bits}" for name in both_depths for bits in (8, 16)}
+        assert set(RAW_ENCODINGS) == wanted | {"yuv422", "yuv422_yuy2", "uyvy", "yuyv", "nv12", "nv21"}
 
     @pytest.mark.parametrize("encoding", RAW_ENCODINGS)
     def test_shows_the_picture(self, encoding: str) -> None:
         wanted, tolerance, edge = expected(encoding)
         assert_shows(decode(raw_frame(encode_raw(picture(), encoding), encoding)), wanted, tolerance, edge)
+
+    @pytest.mark.parametrize("encoding", [*RAW_ENCODINGS, "jpeg"])
+    def test_writes_into_the_room_that_is_given(self, encoding: str) -> None:
+        if encoding == "jpeg":
+            frame = file_frame(jpeg(picture()))
+        else:
+            frame = raw_frame(encode_raw(picture(), encoding), encoding)
+        room = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+        decode(frame, lambda height, width: room[:height, :width])
+        assert np.array_equal(room, decode(frame))
 
     @pytest.mark.parametrize("encoding", RAW_ENCODINGS)
     @pytest.mark.parametrize("last_row_padded", [True, False])
@@ -136,18 +146,7 @@ class TestRawEncodings:
         frame = raw_frame(rows, "bgr8", height=480, width=width)
         assert np.array_equal(decode(frame), rgb)
 
-    def test_big_endian_mono16(self) -> None:
-        rows = (gray(picture()).astype(">u2") * 257).astype(">u2").view(np.uint8)
-        wanted, _, _ = expected("mono16")
-        assert np.array_equal(decode(raw_frame(rows, "mono16", is_bigendian=True)), wanted)
-
-    def test_big_endian_mono16_with_padded_rows(self) -> None:
-        rows = (gray(picture()).astype(">u2") * 257).astype(">u2").view(np.uint8)
-        padded = np.hstack([rows, np.full((HEIGHT, 6), 255, np.uint8)])
-        wanted, _, _ = expected("mono16")
-        assert np.array_equal(decode(raw_frame(padded, "mono16", is_bigendian=True)), wanted)
-
-    @pytest.mark.parametrize("encoding", [name for name in RAW_ENCODINGS if name != "mono16"])
+    @pytest.mark.parametrize("encoding", [name for name in RAW_ENCODINGS if not name.endswith("16")])
     def test_the_big_endian_flag_means_nothing_for_bytes(self, encoding: str) -> None:
         rows = encode_raw(picture(), encoding)
         wanted = decode(raw_frame(rows, encoding))
@@ -191,13 +190,54 @@ class TestRawEncodings:
         assert f"camera 6, stamp 1500000000 ns, encoding '{encoding}'" in str(raised.value)
 
 
+CV_BRIDGE = {  # as its source (rolling, 2024) has them: OpenCV's code to rgb8, channels
+    "rgb": (None, 3),
+    "bgr": (cv2.COLOR_BGR2RGB, 3),
+    "rgba": (cv2.COLOR_RGBA2RGB, 4),
+    "bgra": (cv2.COLOR_BGRA2RGB, 4),
+    "mono": (cv2.COLOR_GRAY2RGB, 1),
+    "bayer_rggb": (cv2.COLOR_BayerBG2RGB, 1),
+    "bayer_bggr": (cv2.COLOR_BayerRG2RGB, 1),
+    "bayer_gbrg": (cv2.COLOR_BayerGR2RGB, 1),
+    "bayer_grbg": (cv2.COLOR_BayerGB2RGB, 1),
+    "yuv422": (cv2.COLOR_YUV2RGB_UYVY, 2),
+    "yuv422_yuy2": (cv2.COLOR_YUV2RGB_YUY2, 2),
+}
+
+
+class TestAsCvBridgeConvertsThem:
+    """Any pixels. cv_bridge converts colours first, and then scales 16 bit to 8 by 255 / 65535, rounded."""
+
+    @pytest.mark.parametrize("is_bigendian", [False, True])
+    @pytest.mark.parametrize("padding", [0, 1, 6])
+    @pytest.mark.parametrize(
+        "encoding", [name for name in RAW_ENCODINGS if name not in ("uyvy", "yuyv", "nv12", "nv21")]
+    )
+    def test_to_the_last_bit(self, encoding: str, padding: int, is_bigendian: bool) -> None:
+        code, channels = CV_BRIDGE[encoding.removesuffix("8").removesuffix("16")]
+        bits = 16 if encoding.endswith("16") else 8
+        rng = np.random.default_rng(5)
+        pixels = rng.integers(0, 2**bits, (HEIGHT, WIDTH, channels), dtype=f"u{bits // 8}")
+        wanted = pixels if code is None else cv2.cvtColor(pixels, code)
+        if bits == 16:
+            wanted = np.rint(wanted * (255 / 65535)).astype(np.uint8)
+        sent = pixels.astype(pixels.dtype.newbyteorder(">" if is_bigendian else "<"))
+        rows = np.hstack([sent.reshape(HEIGHT, -1).view(np.uint8), rng.integers(0, 256, (HEIGHT, padding), np.uint8)])
+        assert np.array_equal(decode(raw_frame(rows, encoding, is_bigendian=is_bigendian)), wanted)
+
+    @pytest.mark.parametrize(("other", "name"), [("uyvy", "yuv422"), ("yuyv", "yuv422_yuy2")])
+    def test_the_newer_names_are_those_that_it_knows(self, other: str, name: str) -> None:
+        rows = np.random.default_rng(6).integers(0, 256, (HEIGHT, 2 * WIDTH), np.uint8)
+        assert np.array_equal(decode(raw_frame(rows, other)), decode(raw_frame(rows, name)))
+
+
 class TestUnknownEncodings:
     frame = raw_frame(encode_raw(picture(), "rgb8"), "vendor_packed_10")
 
     def test_one_error_lists_the_known_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cv_bridge", None)
         with pytest.raises(
-            BadImageError, match=r"'vendor_packed_10': unknown encoding, expected one of rgb8, bgr8, .*"
+            BadImageError, match=r"'vendor_packed_10': unknown encoding, expected one of rgb8, rgb16, .*"
         ):
             decode(self.frame)
 

@@ -8,6 +8,7 @@ import torch
 
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA
 from alpamayo_ros.model.config import ModelConfig
+from alpamayo_ros.sensors.decode import decode
 from alpamayo_ros.tools import bench_gpu, make_checkpoint
 from alpamayo_ros.tools.bench_gpu import measure
 from alpamayo_ros.tools.gpu_cases import CASES, floors_ms, ticks
@@ -48,12 +49,19 @@ def test_a_draft_saves_the_decoding(work: Work) -> None:
 
 
 def test_every_tick_has_one_new_frame_per_camera() -> None:
-    first, second = islice(ticks(None, first_serial=1), 2)
+    first, second = islice(ticks(CASES["1"], first_serial=1), 2)
     for camera, frames in first.frames.items():
         assert len(frames) == FRAMES_PER_CAMERA
         assert [frame.serial for frame in frames[1:]] == [frame.serial for frame in second.frames[camera][:-1]]
     serials = [frame.serial for frames in (*first.frames.values(), *second.frames.values()) for frame in frames]
     assert len(set(serials)) == 4 * 5
+
+
+def test_a_jpeg_file_is_a_picture_of_the_raw_ones_size() -> None:
+    raw, file = (next(ticks(CASES[name], first_serial=1)).frames[1][0] for name in ("1", "jpeg"))
+    assert file.encoding == "jpeg"
+    assert 0.2e6 < len(file.data) < 0.8e6  # bytes; as camera drivers send them
+    assert decode(file).shape == (raw.height, raw.width, 3)
 
 
 def test_a_still_picture_confirms_the_whole_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("second", turning, []),
         ("other", straight_on, []),
     ):
-        arguments = [str(bag), "--config", str(rig), "--out", str(folder / name), "--samples", "3", *more]
+        arguments = [
+            str(bag),
+            "--config",
+            str(rig),
+            "--out",
+            str(folder / name),
+            "--samples",
+            "3",
+            "--pictures",
+            "1",
+            *more,
+        ]
         assert evaluate_bag.main(arguments) == 0
     return folder
 

@@ -16,7 +16,7 @@ def test_the_small_model_is_evaluated_on_a_drive_of_its_world(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(demo, "RECORDED_SECONDS", 9.0)
-    monkeypatch.setattr(demo, "STRIDE", 0.5)
+    monkeypatch.setattr(demo, "STRIDE", 3.0)
     report = demo.evaluate_synthetic(tmp_path)
     assert (report / "report.html").is_file()
     assert "m off over 6.4 s, the best baseline" in demo.scores(report)

@@ -15,6 +15,7 @@ import rclpy
 from alpamayo_ros.msg import InferenceStatus
 from rosgraph_msgs.msg import Clock
 
+from alpamayo_ros.core.types import AlpamayoError
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.tools.drive_node import DriveNode
 
@@ -38,7 +39,7 @@ def tell(other: Any) -> Callable[..., None]:
     publisher = other.create_publisher(InferenceStatus, "/alpamayo/output/status", 10)
 
     def tell(stamp_s: float, **fields: Any) -> None:
-        message = InferenceStatus(lifecycle_state="active", **fields)
+        message = InferenceStatus(**{"lifecycle_state": "active", **fields})
         message.header.stamp = time_message(round(stamp_s * SECOND))
         publisher.publish(message)
 
@@ -109,3 +110,20 @@ def test_a_jump_of_the_clock_is_over_when_the_node_has_forgotten_what_was_before
         drive.set_clock(1000 * SECOND, patience_s=0.5)  # which it had come to already
         assert 0.4 < time.monotonic() - begun < 5
     executor.shutdown()
+
+
+def test_a_node_that_can_not_be_configured_is_not_waited_for(tell: Callable[..., None]) -> None:
+    fault = "on_configure failed: ConfigurationError: nothere is no folder"
+    with DriveNode(["front_wide"]) as drive:
+        meet(drive, tell, lifecycle_state="unconfigured", engine=fault)
+        started = time.monotonic()
+        with pytest.raises(AlpamayoError, match=f"the node can't be used: {fault}"):
+            drive.wait_until_heard(60.0)
+        assert time.monotonic() - started < 30
+
+
+def test_a_node_that_is_still_loading_is_waited_for(tell: Callable[..., None]) -> None:
+    with DriveNode(["front_wide"]) as drive:
+        meet(drive, tell, lifecycle_state="unconfigured", engine="not configured")
+        with pytest.raises(AlpamayoError, match="0 of 1 cameras have a subscriber, and the node's state is 'unconf"):
+            drive.wait_until_heard(0.3)

@@ -22,7 +22,7 @@ from alpamayo_ros.tools.drive_video import DriveVideo, path_in_ego
 WORLD = World.random(2, 120.0)
 
 
-def test_every_second_answer_gets_a_picture(tmp_path: Path, ros_domain: int) -> None:
+def test_every_second_answer_gets_a_picture(tmp_path: Path, ros_domain: int, capfd: pytest.CaptureFixture[str]) -> None:
     path, journey = tmp_path / "drive.webm", Journey(WORLD)
     renderer = Renderer(WORLD, rig(32, 24))
     with DriveNode([]) as node, DriveVideo(path, WORLD, renderer, node) as video:
@@ -32,6 +32,7 @@ def test_every_second_answer_gets_a_picture(tmp_path: Path, ros_domain: int) -> 
     while (read := reader.read())[0]:
         shapes.append(read[1].shape)
     assert shapes == [(578, 640, 3)] * 3
+    assert capfd.readouterr().err == ""
 
 
 def test_the_words_of_the_last_tick_are_waited_for(

@@ -12,10 +12,12 @@ from typing import Any
 import cv2
 import pytest
 from drives import Message, circle, record, straight, write_bag
+from pages import Page
 
+from alpamayo_ros.engine.factory import KINDS
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.tools import make_bag
-from alpamayo_ros.tools.evaluate_bag import main
+from alpamayo_ros.tools.evaluate_bag import build_parser, main
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -36,7 +38,8 @@ def kitti(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(bag: Path, rig: Path, out: Path, *arguments: str) -> int:
-    return main([str(bag), "--config", str(rig), "--out", str(out), *arguments])
+    """With one picture on the page, unless the arguments say how many: each takes a tenth of a second."""
+    return main([str(bag), "--config", str(rig), "--out", str(out), "--pictures", "1", *arguments])
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -96,6 +99,15 @@ class TestADriveAlongACircle:
             f"{first} of these before the first path: until then a tick is tried every 0.1 s" in capsys.readouterr().out
         )
 
+    @pytest.mark.parametrize(("wanted", "shown"), [([], 10), (["--pictures", "3"], 3), (["--pictures", "0"], 0)])
+    def test_the_page_shows_the_worst_ticks(
+        self, tmp_path: Path, bag: Path, rig: Path, wanted: list[str], shown: int
+    ) -> None:
+        assert main([str(bag), "--config", str(rig), "--out", str(tmp_path / "out"), *wanted]) == 0
+        page = Page((tmp_path / "out" / "report.html").read_text())
+        assert sum(picture.startswith(b"\xff\xd8") for picture in page.images) == shown  # JPEG; charts are SVG
+        assert page.text.count("after the start:") == shown
+
     def test_nothing_but_the_results_is_left(self, tmp_path: Path, bag: Path, rig: Path) -> None:
         assert run(bag, rig, tmp_path / "results" / "out") == 0
         assert sorted(file.name for file in (tmp_path / "results").iterdir()) == ["out"]
@@ -110,6 +122,12 @@ class TestADriveAlongACircle:
         assert lines[0] == lines[1] == lines[2]
         assert run(bag, rig, tmp_path / "c", "--seed", "5") == 0
         assert [tick["seed"] for tick in read(tmp_path / "c")[1]] != [tick["seed"] for tick in lines[0]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_engine_can_be_asked_for(kind: str) -> None:
+    options = ["drive", "--config", "rig.yaml", "--out", "out", "--engine", kind]
+    assert build_parser().parse_args(options).engine == kind
 
 
 def test_constant_velocity_is_right_on_a_straight_drive(
@@ -166,6 +184,7 @@ class TestWrongInput:
             (["--engine", "transformers", "--checkpoint", "/nowhere/at/all"], "/nowhere/at/all"),
             (["--engine", "vllm"], "vllm"),
             (["--stride", "0.05"], "--stride is 0.05: it must be from 0.1 to 10 s"),
+            (["--pictures", "-1"], "--pictures is -1: it must be at least 0"),
             (["--samples", "0"], "sampling.num_samples is 0"),
             (["--odometry-topic", "/odom"], "/odom"),
             (["-p", "rate"], "--parameter rate: expected NAME:=VALUE"),
@@ -239,9 +258,9 @@ class TestWrongInput:
 def test_after_a_signal_the_same_command_goes_on(
     tmp_path: Path, rig: Path, capsys: pytest.CaptureFixture[str], number: int, status: int
 ) -> None:
-    bag = write_bag(tmp_path / "drive", record(straight(9.0), 60))
+    bag = write_bag(tmp_path / "drive", record(straight(9.0), 25))
     results = tmp_path / "results"
-    arguments = [str(bag), "--config", str(rig), "--out", str(results / "out"), "--stride", "0.1"]
+    arguments = [str(bag), "--config", str(rig), "--out", str(results / "out"), "--stride", "0.2", "--pictures", "1"]
     command = [sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -261,7 +280,7 @@ def test_after_a_signal_the_same_command_goes_on(
     assert main(arguments) == 0
     assert f"going on with an interrupted run: {known} ticks" in capsys.readouterr().err
     assert [file.name for file in results.iterdir()] == ["out"]
-    assert run(bag, rig, tmp_path / "at_once", "--stride", "0.1") == 0
+    assert run(bag, rig, tmp_path / "at_once", "--stride", "0.2") == 0
     resumed, at_once = (
         [{**tick, "timings_ms": None} for tick in read(out)[1]] for out in (results / "out", tmp_path / "at_once")
     )

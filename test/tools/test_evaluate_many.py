@@ -25,7 +25,7 @@ def processes_find_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(bags: list[Path], rig: Path, out: Path, *more: str) -> list[str]:
-    return [*map(str, bags), "--config", str(rig), "--out", str(out), "--jobs", "2", *more]
+    return [*map(str, bags), "--config", str(rig), "--out", str(out), "--jobs", "2", "--pictures", "1", *more]
 
 
 def summary_of(out: Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_wrong_input_is_named_before_anything_runs(
 
 
 def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(tmp_path: Path, rig: Path) -> None:
-    bags = [write_bag(tmp_path / "bags" / name, record(straight(9.0), 40)) for name in ("a", "b")]
+    bags = [write_bag(tmp_path / "bags" / name, record(straight(9.0), 20)) for name in ("a", "b")]
     out = tmp_path / "out"
     command = arguments(bags, rig, out, "--stride", "0.1")
     with subprocess.Popen([sys.executable, "-m", "alpamayo_ros.tools.evaluate_bag", *command], cwd=ROOT) as process:

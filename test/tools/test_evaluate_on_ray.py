@@ -28,7 +28,7 @@ def test_a_local_cluster_gives_the_same_summary_and_lists_what_failed(
 ) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make setup, or pip install ray")
     monkeypatch.chdir(tmp_path)  # paths are relative to where the command is given
-    command = [*(str(bag.relative_to(tmp_path)) for bag in bags), "--config", rig.name]
+    command = [*(str(bag.relative_to(tmp_path)) for bag in bags), "--config", rig.name, "--pictures", "1"]
     assert main([*command, "--out", "here", "--jobs", "2"]) == 1
     assert main([*command, "--out", "there", "--ray", "local", "--jobs", "2"]) == 1
     here, there = (json.loads((tmp_path / out / "summary.json").read_text()) for out in ("here", "there"))

@@ -10,6 +10,7 @@ from drives import JPEG, SECOND, START_NS, circle, rotation
 
 from alpamayo_ros.evaluation.bag import BagWriter
 from alpamayo_ros.evaluation.drive_bag import DriveBag
+from alpamayo_ros.tools import bag_to_scenario
 from alpamayo_ros.tools.evaluate_bag import main
 
 
@@ -38,7 +39,7 @@ def drive(path: Path, *, odometry: bool) -> Path:
 
 
 def evaluate(bag: Path, rig: Path, out: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    status = main([str(bag), "--config", str(rig), "--out", str(out), *arguments])
+    status = main([str(bag), "--config", str(rig), "--out", str(out), "--pictures", "1", *arguments])
     return status, json.loads((out / "report.json").read_text()) if out.exists() else {}
 
 
@@ -55,6 +56,32 @@ def test_the_figures_are_those_of_the_odometry(tmp_path: Path, rig: Path) -> Non
         figures = [report["metrics"]["baselines"][name]["ade"]["6.4"]["mean"] for report in (ours, theirs)]
         assert figures[0] == pytest.approx(figures[1], abs=0.05)
         assert figures[0] > 5
+
+
+def test_a_rig_that_says_so_needs_no_option(tmp_path: Path, rig: Path) -> None:
+    bag = drive(tmp_path / "tf", odometry=False)
+    _, theirs = evaluate(bag, rig, tmp_path / "option", "--pose-source", "tf")
+    status, ours = evaluate(bag, rig, tmp_path / "out", "-p", "odometry.source:=tf")
+    assert status == 0
+    assert (ours["ticks"], ours["pose_source"]) == (theirs["ticks"], theirs["pose_source"])
+    status, _ = evaluate(bag, rig, tmp_path / "map", "-p", "odometry.source:=tf", "-p", "odometry.tf_parent:=map")
+    assert status == 1
+
+
+def test_a_scenario_has_the_poses_of_tf(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    both, alone = (drive(tmp_path / f"{odometry}", odometry=odometry) for odometry in (True, False))
+
+    def positions(bag: Path, *options: str) -> list[list[float]]:
+        assert bag_to_scenario.main([str(bag), *options]) == 0
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [event["position"] for event in events if event.get("type") == "odometry"]
+
+    assert positions(alone, "-p", "odometry.source:=tf") == pytest.approx(np.array(positions(both)), abs=1e-9)
+    assert bag_to_scenario.main([str(alone)]) == 1
+    assert "for poses from /tf, -p odometry.source:=tf" in capsys.readouterr().err
+    given = [str(alone), "--odometry-topic", "/odometry", "-p", "odometry.source:=tf"]
+    assert bag_to_scenario.main(given) == 1
+    assert "--odometry-topic /odometry: with odometry.source tf, poses come from /tf" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

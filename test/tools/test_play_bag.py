@@ -179,6 +179,10 @@ def test_a_type_that_is_not_installed_is_left_out_with_a_warning(tmp_path: Path,
     ("arguments", "message"),
     [
         (["--rate", "0"], "--rate 0.0: expected more than 0"),
+        (["--rate", "1e-300"], "--rate 1e-300: expected more than 0, from 0.001 to 1000"),
+        (["--clock", "1e10"], "--clock 10000000000.0: expected more than 0, from 0.001 to 1000"),
+        (["--duration", "inf"], "--duration inf: expected more than 0"),
+        (["--delay", "nan"], "--delay nan: expected 0 to 100000 s"),
         (["--topics", "/radar"], "has no topic /radar; it has /camera/front_wide/image/compressed"),
     ],
 )

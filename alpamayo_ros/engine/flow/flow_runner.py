@@ -16,6 +16,7 @@ from alpamayo_ros.model.action_projection import ACTION_DIMENSIONS
 from alpamayo_ros.model.alpamayo import ActionNetwork, AlpamayoNetwork, action_velocity
 from alpamayo_ros.model.expert import rotary_angles
 from alpamayo_ros.model.flow_matching import Velocity, follow, mix_velocities, time_grid
+from alpamayo_ros.model.to_device import to_device
 
 
 class FlowRunner:
@@ -49,6 +50,10 @@ class FlowRunner:
         self._attend = attention_for(device)
         self._replayed = Replayed(self._flow)
 
+    def rehearse(self) -> None:
+        """See Replayed."""
+        self._replayed.rehearse()
+
     def capture(self, memory: GraphMemory) -> None:
         """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
         self._replayed.capture(memory)
@@ -79,14 +84,18 @@ class FlowRunner:
         return self._context()
 
     def _fill(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float) -> None:
-        table = torch.zeros(self._prefixes.block_table.shape, dtype=torch.int32)
+        table_on_device = self._prefixes.block_table
+        table = torch.zeros(table_on_device.shape, dtype=torch.int32)
         for row, prefix in enumerate(prefixes):
             table[row, : len(prefix.block_ids)] = torch.tensor(prefix.block_ids, dtype=torch.int32)
-        self._prefixes.block_table.copy_(table)
-        rows = len(prefixes)
-        self._prefixes.lengths[:rows].copy_(torch.tensor([prefix.length for prefix in prefixes]))
-        self._prefixes.first_positions[:rows].copy_(torch.tensor([prefix.first_position for prefix in prefixes]))
-        self._noise[: len(noise)].copy_(noise)
+        # queued behind what the device does: nothing here waits for it
+        rows, device = len(prefixes), table_on_device.device
+        table_on_device.copy_(to_device(table, device))
+        lengths = torch.tensor([prefix.length for prefix in prefixes], dtype=torch.int32)
+        self._prefixes.lengths[:rows].copy_(to_device(lengths, device))
+        first_positions = torch.tensor([prefix.first_position for prefix in prefixes])
+        self._prefixes.first_positions[:rows].copy_(to_device(first_positions, device))
+        self._noise[: len(noise)].copy_(to_device(noise, device))
         self._weight.fill_(weight)
 
     def _flow(self) -> Tensor:

@@ -49,12 +49,21 @@ class Flows:
             simulate_fp8(network.expert)
         self._captured: dict[FlowShape, FlowRunner] = {}
 
-    def capture(self, shapes: Sequence[FlowShape], memory: GraphMemory) -> None:
+    def rehearse(self, shapes: Sequence[FlowShape], done: Callable[[], object]) -> None:
+        """Run them once, on the current stream, for what is compiled on first use; `done` is called after each."""
+        for shape in shapes:
+            self.runner(shape).rehearse()
+            done()
+
+    def capture(
+        self, shapes: Sequence[FlowShape], memory: GraphMemory, done: Callable[[], object] = lambda: None
+    ) -> None:
         """Record shapes on CUDA that aren't yet, the largest first: it sizes the memory that the others share."""
         new = [shape for shape in shapes if shape not in self._captured]
         for shape in sorted(new, key=lambda shape: -shape.trajectories):
             self._captured[shape] = self.runner(shape)
             self._captured[shape].capture(memory)
+            done()
 
     def runner(self, shape: FlowShape) -> FlowRunner:
         """A runner of its own, not captured."""

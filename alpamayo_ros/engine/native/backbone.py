@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.attention import PromptAttention, causal_attention
 from alpamayo_ros.engine.native.decode_step import MOST_LOGITS, DecodeStep
-from alpamayo_ros.engine.native.drawing import drawing_for
+from alpamayo_ros.engine.native.drawing import DeviceDraw, drawing_for
 from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.sizes import Sizes
@@ -24,7 +25,8 @@ from alpamayo_ros.model.images import ImagePatches
 
 CAPTURED_ROWS = (1, 6, 16)  # and the most that there can be
 CAPTURED_TOKENS = (1, 3)  # 3: a last token and the two that close a reasoning
-REST_TOKENS = 96  # of one row: a prompt's rest without its route, and a reasoning after it
+# rows, tokens: a prompt's rest without its route and a reasoning after it, alone and beside those three tokens
+CAPTURED_RESTS = ((1, 96), (2, 64), (2, 96))
 
 
 class NativeBackbone:
@@ -46,19 +48,36 @@ class NativeBackbone:
         self._attend_to_itself = PromptAttention(sizes.prompt_tokens)
         self._max_blocks = math.ceil(sizes.sequence_tokens / BLOCK_SIZE)
         counts = sorted({min(count, sizes.samples) for count in (*CAPTURED_ROWS, sizes.samples)})
+        self._forbidden = forbidden
+        self._draw = DeviceDraw(device)
         draw = drawing_for(device)
-        shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + [(1, REST_TOKENS)]
+        shapes = [(rows, tokens) for tokens in CAPTURED_TOKENS for rows in counts] + list(CAPTURED_RESTS)
         self._steps = [
             DecodeStep(text, pool, self._attend, draw, forbidden, *shape, self._max_blocks) for shape in shapes
         ]
 
-    def capture(self, memory: GraphMemory) -> None:
-        """Plan the prompts' attention and record the steps on CUDA, the largest first: it sizes the shared memory."""
+    @property
+    def steps(self) -> int:
+        """How many are rehearsed and captured."""
+        return len(self._steps)
+
+    def plan(self) -> None:
+        """Plan the prompts' attention on CUDA, for the calling thread."""
         layer = self._pool.layers[0]
         keys, values = (memory.flatten(0, 1) for memory in (layer.keys, layer.values))
         self._attend_to_itself.plan(self._text.geometry.num_attention_heads, keys, values)
+
+    def rehearse(self, done: Callable[[], object]) -> None:
+        """Run the steps once, on the current stream, for what is compiled on first use; `done` is called after each."""
+        for step in self._steps:
+            step.rehearse()
+            done()
+
+    def capture(self, memory: GraphMemory, done: Callable[[], object]) -> None:
+        """Record the steps on CUDA, the largest first: it sizes the memory that they share."""
         for step in reversed(self._steps):
             step.capture(memory)
+            done()
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Run the vision tower over images; each attends only to itself."""
@@ -66,7 +85,7 @@ class NativeBackbone:
 
     def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
         """Encode single images, each as if it were alone."""
-        return self._vision.encode(ImagePatches.joined(patches))
+        return self._vision.encode_each(patches)
 
     def read(self, batch: PromptBatch, cache: PagedCache, logits: int = 1) -> Tensor:
         """Read prompts into an empty cache, one after the other; see Backbone in model/backbone.py."""
@@ -90,6 +109,30 @@ class NativeBackbone:
         cache.grow(count)
         return result
 
+    def extend_both(
+        self, batch: PromptBatch, caches: tuple[PagedCache, PagedCache], token_ids: tuple[Tensor, Tensor]
+    ) -> None:
+        """Read tokens [1, n] into each of two caches of one row, in one pass.
+
+        Args:
+            batch: Whose row both go on with.
+            caches: They may share blocks.
+            token_ids: Of each. The fewer ones are filled up; what is read behind them is overwritten later.
+        """
+        if not self._steps_for(max(token_ids, key=lambda tokens: tokens.shape[1]).expand(2, -1), 0):
+            for cache, tokens in zip(caches, token_ids, strict=True):
+                self.extend(batch, cache, tokens, logits=0)
+            return
+        counts = [tokens.shape[1] for tokens in token_ids]
+        columns = torch.zeros(2, max(counts), dtype=torch.int64)
+        for row, tokens in enumerate(token_ids):
+            columns[row, : counts[row]] = tokens[0]
+        both = PagedCache.beside(caches, columns.shape[1])
+        deltas = tuple(batch.rope_deltas[0] - (both.length - cache.length) for cache in caches)
+        self.extend(replace(batch.take([0, 0]), rope_deltas=deltas), both, columns, logits=0)
+        for cache, count in zip(caches, counts, strict=True):
+            cache.grow(count)
+
     def follow(
         self,
         batch: PromptBatch,
@@ -106,6 +149,25 @@ class NativeBackbone:
         step = self._steps_for(token_ids, 1)[0]
         return Following(step, step.start(cache, token_ids, batch.rope_deltas, keys, temperature, top_p))
 
+    def follow_prompt(
+        self,
+        batch: PromptBatch,
+        cache: PagedCache,
+        logits: Tensor,
+        keys: Sequence[Key],
+        temperature: float,
+        top_p: float,
+    ) -> Following:
+        """Draw from what was read last, logits [B, V], and be ready to read that: see `follow`.
+
+        All of it is queued, also while the prompt is still being read.
+        """
+        drawn = self._draw.queue(logits, temperature, top_p, keys, self._forbidden)[:, None]
+        next_keys = [(seed, sample, place + 1) for seed, sample, place in keys]
+        step = self._steps_for(drawn, 1)[0]
+        step.begin(cache, drawn, batch.rope_deltas, next_keys, temperature, top_p)
+        return Following(step, drawn[:, 0])
+
     def _steps_for(self, token_ids: Tensor, logits: int) -> list[DecodeStep]:
         """Those that can read these tokens, the smallest first."""
         rows, count = token_ids.shape
@@ -118,7 +180,7 @@ class NativeBackbone:
         """The logits [logits, V] after one prompt, whose tokens come to lie at `start` of the pool."""
         token_ids = batch.token_ids[row, empty:]
         hidden = self._text.embed(token_ids)
-        places = batch.image_places[row, empty:].nonzero()[:, 0]
+        places = batch.image_columns[row] - empty
         own: list[ImageFeatures] = []
         while sum(len(image.embeddings) for image in own) < len(places):
             own.append(next(images))

@@ -16,6 +16,7 @@ from alpamayo_ros.engine.native.philox import token_key
 from alpamayo_ros.engine.native.text_model import TextModel
 from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.engine.sampling import Key
+from alpamayo_ros.model.to_device import to_device
 
 NO_KEY: Key = (0, 0, 0)
 MOST_LOGITS = 8  # tokens of a row: each takes as much memory as the vocabulary is large
@@ -70,6 +71,10 @@ class DecodeStep:
         self._filled_from: PagedCache | None = None
         self._replayed = Replayed(self._step)
 
+    def rehearse(self) -> None:
+        """See Replayed."""
+        self._replayed.rehearse()
+
     def capture(self, memory: GraphMemory) -> None:
         """Record the step on CUDA."""
         self._replayed.capture(memory)
@@ -94,18 +99,30 @@ class DecodeStep:
         top_p: float,
     ) -> Tensor:
         """Read a token per row, and draw the next ones by these keys: [rows of the cache] int64 on the device."""
-        self._settings.copy_(torch.tensor([temperature, top_p]), non_blocking=True)
-        self._fill(cache, token_ids, rope_deltas, keys)
+        self.begin(cache, token_ids, rope_deltas, keys, temperature, top_p)
         return self.go_on(len(keys))
+
+    def begin(
+        self,
+        cache: PagedCache,
+        token_ids: Tensor,
+        rope_deltas: Sequence[int],
+        keys: Sequence[Key],
+        temperature: float,
+        top_p: float,
+    ) -> None:
+        """Get `go_on` ready to read a token per row [rows of the cache, 1], and to draw the next ones by these keys."""
+        self._settings.copy_(to_device(torch.tensor([temperature, top_p]), self._settings.device))
+        self._fill(cache, token_ids, rope_deltas, keys)
 
     def go_on(self, rows: int) -> Tensor:
         """Read what was drawn, and draw again: each row's next key is that of its next place."""
         return self._replayed()[1][:rows]
 
     def _fill(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int], keys: Sequence[Key]) -> None:
-        count, tokens = token_ids.shape
+        (count, tokens), device = token_ids.shape, self._table.device
         if self._filled_from is not cache:
-            self._table[:count].copy_(cache.table(self._table.shape[1]), non_blocking=True)
+            self._table[:count].copy_(to_device(cache.table(self._table.shape[1]), device))
             self._table[count:].zero_()
             if self._shared is not None:
                 self._shared.fill_(cache.shared())
@@ -114,8 +131,9 @@ class DecodeStep:
             self._filled_from = cache
         positions = [cache.length + delta for delta in rope_deltas]
         words = zip(*(token_key(*key) for key in keys), strict=True)
-        self._numbers[:, :count].copy_(torch.tensor([positions, cache.lengths(), *words]), non_blocking=True)
-        self._token_ids[:count, :tokens].copy_(token_ids, non_blocking=True)
+        numbers = torch.tensor([positions, cache.lengths(), *words])
+        self._numbers[:, :count].copy_(to_device(numbers, device))
+        self._token_ids[:count, :tokens].copy_(to_device(token_ids, device))
 
     def _step(self) -> tuple[Tensor, Tensor]:
         position, before, *words = self._numbers

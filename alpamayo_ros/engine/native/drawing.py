@@ -9,6 +9,7 @@ from torch import Tensor
 
 from alpamayo_ros.engine.native.philox import gumbel_rows, token_key
 from alpamayo_ros.engine.sampling import Key, filter_logits
+from alpamayo_ros.model.to_device import to_device
 
 NOTHING = range(0)
 # logits [R, V] float32, words [R, 2] int64 (`token_key`), temperature and top_p [2] float32, token ids that are never
@@ -44,7 +45,11 @@ class DeviceDraw:
 
     def __call__(self, logits: Tensor, temperature: float, top_p: float, keys: Sequence[Key]) -> list[int]:
         """See `DrawTokens`."""
-        words = torch.tensor([token_key(*key) for key in keys]).to(self._device, non_blocking=True)
-        settings = torch.tensor([temperature, top_p]).to(self._device, non_blocking=True)
-        tokens: list[int] = self._draw(logits, words, settings, NOTHING).tolist()
+        tokens: list[int] = self.queue(logits, temperature, top_p, keys, NOTHING).tolist()
         return tokens
+
+    def queue(self, logits: Tensor, temperature: float, top_p: float, keys: Sequence[Key], forbidden: range) -> Tensor:
+        """The same on the device, which nobody waits for: [R] int64, none of the forbidden ones."""
+        words = to_device(torch.tensor([token_key(*key) for key in keys]), self._device)
+        settings = to_device(torch.tensor([temperature, top_p]), self._device)
+        return self._draw(logits, words, settings, forbidden)

@@ -16,6 +16,7 @@ from alpamayo_ros.engine.device import resize_for, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.fp8 import check_fp8
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
+from alpamayo_ros.engine.guidance import branch_without_route
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.drawing import DeviceDraw
 from alpamayo_ros.engine.native.kv_cache import PagedCache
@@ -25,7 +26,9 @@ from alpamayo_ros.engine.native.sizes import BRANCHES, PROMPTS, Sizes
 from alpamayo_ros.engine.native.writing import write_ahead
 from alpamayo_ros.engine.reasoning import Reasoner
 from alpamayo_ros.engine.stepwise_engine import Result, StepwiseEngine
+from alpamayo_ros.engine.ticks import Reasoned, is_guided
 from alpamayo_ros.model.backbone import PromptBatch
+from alpamayo_ros.model.prompt import Prompt
 
 WARM_UP_SAMPLES = (1, 6)
 
@@ -42,8 +45,8 @@ class NativeEngine(StepwiseEngine):
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
-        device = model.device
-        self._thread = OwnThread("native", lambda: _use(device))
+        index = _index(model.device)
+        self._thread = OwnThread("native", lambda: _use(index))
 
     @classmethod
     def load(cls, checkpoint: str, **options: Any) -> NativeEngine:
@@ -105,9 +108,26 @@ class NativeEngine(StepwiseEngine):
         reasoner: Reasoner,
         drafts: Sequence[int],
         options: SamplingOptions,
-    ) -> int:
+    ) -> tuple[int, Tensor | None]:
         """A step ahead."""
-        return write_ahead(self._native.backbone, batch, cache, logits, reasoner, drafts, options)
+        backbone = self._native.backbone
+        accepted, unread = write_ahead(backbone, batch, cache, logits, reasoner, drafts, options)
+        if unread.numel() and len(unread) == 1 and is_guided(options):
+            return accepted, unread
+        if unread.numel():
+            backbone.extend(batch, cache, unread, logits=0)
+        return accepted, None
+
+    def _read_without_route(
+        self, prompt: Prompt, reasoned: Reasoned, written: Sequence[Sequence[int]], samples: int
+    ) -> PagedCache:
+        """In one pass with the end of the reasoning: each of them alone reads all weights."""
+        if reasoned.unread is None:
+            cache: PagedCache = super()._read_without_route(prompt, reasoned, written, samples)
+            return cache
+        branch, rest = branch_without_route(self._native, prompt, reasoned.cache, written, samples)
+        self._native.backbone.extend_both(reasoned.batch, (reasoned.cache, branch), (reasoned.unread, rest))
+        return branch
 
     def close(self) -> None:
         """Free the weights, the cache and all that was kept."""
@@ -118,7 +138,14 @@ class NativeEngine(StepwiseEngine):
         super().close()
 
 
-def _use(device: torch.device) -> None:
+def _use(index: int | None) -> None:
     """Let a new thread work on this device; it would begin with the first."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    if index is not None:
+        torch.cuda.set_device(index)
+
+
+def _index(device: torch.device) -> int | None:
+    """Its number, where "cuda" alone is the calling thread's; None: it isn't CUDA."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index

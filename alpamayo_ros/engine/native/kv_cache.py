@@ -12,6 +12,7 @@ from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.flow.paged_cache import KVPrefix, LayerCache
 from alpamayo_ros.engine.native.attention import PLANNED_STEP
 from alpamayo_ros.model.geometry import DecoderGeometry
+from alpamayo_ros.model.to_device import to_device
 
 BLOCK_SIZE = 16  # tokens
 
@@ -62,10 +63,8 @@ class KVPool:
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks of every layer."""
-        device = self._memory.device
-        self._memory[:, :, torch.tensor(targets, device=device)] = self._memory[
-            :, :, torch.tensor(sources, device=device)
-        ]
+        to, of = to_device(torch.tensor([targets, sources]), self._memory.device)
+        self._memory[:, :, to] = self._memory[:, :, of]
 
 
 class PagedCache:
@@ -135,6 +134,16 @@ class PagedCache:
             other.rows.append((*self.rows[row][:shared], *own))
         if sources:
             self._pool.copy(sources, targets)
+        return other
+
+    @classmethod
+    def beside(cls, caches: Sequence[PagedCache], columns: int) -> PagedCache:
+        """The rows of caches of one pool in one, the shorter ones after more padding, for so many columns more."""
+        length = max(cache.length for cache in caches)
+        other = cls(caches[0]._pool, length + columns)
+        other.length = length
+        other.padding = tuple(length - tokens for cache in caches for tokens in cache.lengths())
+        other.rows = [blocks for cache in caches for blocks in cache.rows]
         return other
 
     def prefix(self, ends: Sequence[int], padding: Sequence[int], rope_deltas: Sequence[int]) -> list[KVPrefix]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.expert import Context
 from alpamayo_ros.model.flow_matching import Velocity
 from alpamayo_ros.model.vocabulary import Vocabulary
+from alpamayo_ros.progress import progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +97,26 @@ class NativeModel:
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Record what is replayed tick by tick, on CUDA."""
-        if self.memory is not None:
-            steps = self.config.flow.num_inference_steps
-            self.flows.capture(shapes_to_capture(steps, self.max_samples), self.memory)
-            self.backbone.capture(self.memory)
+        """Record what is replayed tick by tick, on CUDA, once its kernels are compiled: the expert's beside the text's.
+
+        Prompts are planned meanwhile, in this thread, which is to read them.
+        """
+        if self.memory is None:
+            return
+        shapes = shapes_to_capture(self.config.flow.num_inference_steps, self.max_samples)
+        with progress(total=2 * (len(shapes) + self.backbone.steps), desc="warming up", unit=" graphs") as bar:
+            with ThreadPoolExecutor(thread_name_prefix="compile") as threads:
+                streams = [torch.cuda.Stream(self.device) for _ in range(2)]
+                compiling = [
+                    threads.submit(_beside, streams[0], self.flows.rehearse, shapes, bar.update),
+                    threads.submit(_beside, streams[1], self.backbone.rehearse, bar.update),
+                ]
+                self.backbone.plan()
+            for each in compiling:
+                each.result()
+            torch.cuda.empty_cache()  # of their streams
+            self.flows.capture(shapes, self.memory, bar.update)
+            self.backbone.capture(self.memory, bar.update)
 
     def new_cache(self, capacity: int) -> PagedCache:
         """An empty cache; it takes the memory of all that were made before."""
@@ -131,6 +148,14 @@ class NativeModel:
         """What the expert reads."""
         shape = FlowShape(len(prefix), samples, False, self.config.flow.num_inference_steps)
         return self.flows.runner(shape).context(prefix)
+
+
+@torch.inference_mode()
+def _beside(stream: torch.cuda.Stream, work: Callable[..., None], *arguments: Any) -> None:
+    """Do it in this thread on a stream of its own and that stream's device, and wait for it."""
+    with torch.cuda.stream(stream):
+        work(*arguments)
+    stream.synchronize()
 
 
 def _layer_pieces(device: torch.device, quantization: str) -> Pieces[Any]:

@@ -36,10 +36,16 @@ class OwnThread:
         self._thread.join()
 
     def _serve(self, begin: Callable[[], None]) -> None:
-        begin()
+        fault: BaseException | None = None
+        try:
+            begin()
+        except BaseException as error:  # who asks for something is told
+            fault = error
         while (asked := self._waiting.get()) is not None:
             work, result = asked
             try:
+                if fault is not None:
+                    raise fault
                 result.set_result(work())
             except BaseException as error:
                 result.set_exception(error)

@@ -38,9 +38,12 @@ class VisionTower:
         self._towers: dict[tuple[int, int, int], _Tower] = {}  # by lane, rows and columns
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
-        """Each image alone; a size that wasn't seen before is captured, which takes a moment."""
-        counts = [rows * columns for rows, columns in patches.grids]
-        images = list(zip(patches.grids, patches.pixel_values.split(counts), strict=True))
+        """Each image alone."""
+        return self.encode_each(patches.each())
+
+    def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
+        """Single images; a size that wasn't seen before is captured, which takes a moment."""
+        images = [(each.grids[0], each.pixel_values) for each in patches]
         features: list[ImageFeatures] = []
         while len(features) < len(images):
             features += self._encode(images[len(features) :][: max(1, len(self._lanes))])

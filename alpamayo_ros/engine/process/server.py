@@ -40,6 +40,7 @@ from alpamayo_ros.engine.process.wire import (
     decode,
     encode,
 )
+from alpamayo_ros.python_lock import share_python_lock
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ BEAT = 0.25  # s between two signs of life
 def serve(connection: Connection) -> NoReturn:
     """Serve until the other end of the connection is closed; then the process ends."""
     faulthandler.enable()
+    share_python_lock()
     for number in (signal.SIGINT, signal.SIGTERM):  # they may come to all processes; only the node may end this one
         signal.signal(number, lambda _number, _frame: None)
     port = Port(connection)
@@ -133,7 +135,7 @@ class Server:
         try:
             message = decode(data, None if loan is None else loan.lend)
         except WireError as error:
-            self._port.send(Failure(EngineError.__name__, str(error)))
+            self._port.send(Failure(EngineError.__name__, str(error), to=error.kind))
             return
         if isinstance(message, NewMemory):
             self._memory = LentMemory(recv_handle(self._port.connection), message.size)

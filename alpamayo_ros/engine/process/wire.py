@@ -21,7 +21,16 @@ VERSION = 2  # raised by every change that an older other side would misread
 
 
 class WireError(EngineError):
-    """Bytes that are no message of this version."""
+    """Bytes that are no message of this version.
+
+    Args:
+        text: what is wrong.
+        kind: the message's class, by name, as far as it can be told; else "".
+    """
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -172,12 +181,19 @@ def decode(data: bytes, lend: Callable[[Slot], memoryview] | None = None) -> Any
     if version != VERSION:
         raise WireError(
             f"the engine process speaks version {version} of the protocol, and this is version {VERSION}; "
-            "was alpamayo_ros changed while the node ran? Start it again"
+            "was alpamayo_ros changed while the node ran? Start it again",
+            _kind(plain),
         )
     try:
         return _Objects(arrays, lend).of(plain)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise WireError(f"a message of the engine process has a wrong form: {type(error).__name__}: {error}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        text = f"a message of the engine process has a wrong form: {type(error).__name__}: {error}"
+        raise WireError(text, _kind(plain)) from error
+
+
+def _kind(plain: Any) -> str:
+    """The class's name of a message whose content can't be read."""
+    return next(iter(plain)) if isinstance(plain, dict) and len(plain) == 1 else ""
 
 
 class _Plain:

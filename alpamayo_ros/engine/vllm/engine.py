@@ -20,7 +20,7 @@ from alpamayo_ros.core.types import (
     SamplingOptions,
     Timings,
 )
-from alpamayo_ros.engine.assemble import assemble_prediction
+from alpamayo_ros.engine.assemble import Assembly
 from alpamayo_ros.engine.base import EngineInfo, LoadOptions
 from alpamayo_ros.engine.device import resize_for, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
@@ -253,10 +253,11 @@ class VllmEngine:
     def _drive(self, tick: Tick, reasoned: Reasoned) -> Prediction:
         """From the reasoning to the path."""
         actions = self._denoise(tick, reasoned.texts)
-        with tick.clock.stage("trajectory"):
-            prediction = assemble_prediction(
-                tick.observation, tick.options, reasoned.texts, actions, self._action_space, self._vocabulary
+        with tick.clock.host_stage("trajectory"):
+            assembly = Assembly.begin(
+                tick.observation, tick.options, reasoned.texts, self._action_space, self._vocabulary
             )
+            prediction = assembly.finish(actions)
         timings = Timings(
             stages_ms=tick.clock.stages_ms,
             frames_encoded=tick.encoded,
@@ -269,7 +270,7 @@ class VllmEngine:
         """Normalised actions [K, N, 2]."""
         options = tick.options
         readings = tick.readings(texts)
-        with tick.clock.stage("prefix"):
+        with tick.clock.host_stage("prefix"):
             pinned = self._backbone.pin(readings)
         try:
             prefixes = [_prefix(reading, its) for reading, its in zip(readings, pinned, strict=True)]
@@ -280,10 +281,10 @@ class VllmEngine:
                 steps=options.flow_steps or self._config.flow.num_inference_steps,
                 weight=1.0 if options.guidance_weight is None else options.guidance_weight,
             )
-            with tick.clock.stage("expert"):
+            with tick.clock.host_stage("expert"):
                 actions: Tensor = self._backbone.call("alpamayo_flow", job)
         finally:
-            with tick.clock.stage("release"):
+            with tick.clock.host_stage("release"):
                 self._backbone.release(pinned)
         return actions
 

@@ -40,11 +40,11 @@ class HostVision:
 
     def encode(self, patches: ImagePatches) -> list[ImageFeatures]:
         """Each image alone. On CUDA the features are there when the current stream has done its work."""
-        return [_on_host(each) for each in self._tower.encode(patches)]
+        return self.encode_each(patches.each())
 
     def encode_each(self, patches: Sequence[ImagePatches]) -> list[ImageFeatures]:
         """Encode single images, each as if it were alone."""
-        return self.encode(ImagePatches.joined(patches))
+        return [_on_host(each) for each in self._tower.encode_each(patches)]
 
 
 def load_vision(

@@ -27,6 +27,14 @@ def test_what_fails_is_raised_where_it_was_asked_for_and_the_next_is_done() -> N
     thread.close()
 
 
+def test_a_thread_that_could_not_begin_says_so_to_who_asks() -> None:
+    thread = OwnThread("its", lambda: {}["device"])
+    for _ in range(2):
+        with pytest.raises(KeyError, match="device"):
+            thread.run(divmod, 1, 1)
+    thread.close()
+
+
 def test_nothing_is_held_that_was_done() -> None:
     class Thing:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tiny_checkpoint import drive, picture
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
+from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.engine.native.model import NativeModel
@@ -65,6 +67,33 @@ def test_predictions_are_the_same(
     assert_same(native.predict(observation, drafted), theirs)
 
 
+@pytest.mark.parametrize(("tokens", "last"), [(6, [(2, 64)]), (40, [(2, 96)]), (90, [(1, 3), (1, 200)])], ids=str)
+def test_guidance_reads_the_end_of_the_reasoning_and_the_prompt_without_its_route_in_one_pass(
+    native: NativeEngine,
+    reference: TransformersEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+    last: list[tuple[int, int]],
+) -> None:
+    """Where both are longer than any captured pass, each is read alone."""
+    options = replace(SHORT, max_reasoning_tokens=tokens, guidance_weight=1.5, num_samples=2)
+    observation = drive((1,), navigation=ROUTE)
+    passes: list[tuple[int, int]] = []
+    extend = native._model.backbone.extend
+
+    def noted(batch: Any, cache: Any, token_ids: torch.Tensor, logits: int = 1) -> torch.Tensor:
+        passes.append(tuple(token_ids.shape))
+        return extend(batch, cache, token_ids, logits)
+
+    monkeypatch.setattr(native._model.backbone, "extend", noted)
+    ours = native.predict(observation, options)
+    assert len(passes) == len(last)
+    assert all(
+        rows == most_rows and count <= most for (rows, count), (most_rows, most) in zip(passes, last, strict=True)
+    )
+    assert_same(ours, reference.predict(observation, options))
+
+
 def test_answers_are_the_same(native: NativeEngine, reference: TransformersEngine) -> None:
     observation, options = drive(), replace(SHORT, max_reasoning_tokens=12)
     answer = native.ask(observation, "Is the road free?", options)
@@ -76,7 +105,8 @@ def test_answers_are_the_same(native: NativeEngine, reference: TransformersEngin
 def inside(engine: StepwiseEngine, options: SamplingOptions, observation: Any) -> tuple[list[Any], torch.Tensor]:
     """Keys and values of every layer after a tick's reasoning, and velocities there."""
     clock = StageClock(torch.device("cpu"))
-    reasoned = engine._reason([engine._tick(observation, options, clock)], clock)
+    ticks = [engine._tick(observation, options, clock)]
+    reasoned = engine._reason(ticks, engine._read(ticks, clock), clock)
     batch, model = reasoned.batch, engine._model
     field = model.velocity(reasoned.cache.prefix(reasoned.ends, batch.padding, batch.rope_deltas), 1)
     rows = len(reasoned.texts)
@@ -125,6 +155,20 @@ def test_rows_that_a_captured_step_has_too_many_of_change_nothing(native: Native
     four = native.predict(observation, replace(options, num_samples=4))
     assert three.reasoning_token_ids == four.reasoning_token_ids[:3]
     np.testing.assert_allclose(three.xyz, four.xyz[:3], atol=ROUNDING)
+
+
+@torch.inference_mode()
+def test_what_is_rehearsed_side_by_side_changes_no_answer(native: NativeEngine) -> None:
+    """As `capture` does on CUDA before it records."""
+    observation, options = drive(), replace(SHORT, num_samples=3, reasoning="independent")
+    before = native.predict(observation, options)
+    model, shapes = native._model, shapes_to_capture(2, 4)
+    done: list[None] = []
+    with ThreadPoolExecutor() as threads:
+        for work, arguments in ((model.flows.rehearse, (shapes,)), (model.backbone.rehearse, ())):
+            threads.submit(torch.inference_mode(work), *arguments, lambda: done.append(None))
+    assert len(done) == len(shapes) + model.backbone.steps
+    assert_same(native.predict(observation, options), before, 0)
 
 
 def test_a_cache_that_is_too_small_is_named(native: NativeEngine) -> None:

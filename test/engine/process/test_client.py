@@ -35,7 +35,7 @@ from alpamayo_ros.engine.transformers_engine import TransformersEngine
 
 ROOT = Path(__file__).parents[3]
 SHORT = SamplingOptions(num_samples=3, max_reasoning_tokens=6, seed=3)
-LONG = 3000  # steps of a flow: some seconds
+LONG = 1000  # steps of a flow: some seconds
 SERIALS = itertools.count(20_000_000)
 Start = Callable[..., ProcessEngine]
 

@@ -19,6 +19,7 @@ from tiny_checkpoint import drive
 from alpamayo_ros.core.types import EngineError, EngineNotReadyError, SamplingOptions
 from alpamayo_ros.engine.process import supervisor
 from alpamayo_ros.engine.process.client import ProcessEngine
+from alpamayo_ros.engine.process.wire import VERSION
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = SamplingOptions()
@@ -88,6 +89,19 @@ def test_a_kill_over_a_prediction_and_frames_beside_it_ends_both(tiny: Start) ->
     preparing.result(BACK)  # no error: it may do nothing
     wait_until(lambda: engine.health.ready, BACK)
     engine.predict(drive(), OPTIONS)
+
+
+def test_a_request_that_the_process_cant_read_fails_alone(tiny: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny()
+    predicting = in_background(lambda: engine.predict(drive(), SamplingOptions(flow_steps=3000)))
+    wait_until(lambda: is_at_work(engine))
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "encode", lambda _message, _slots: b'[%d,{"Prepare":{}}]' % VERSION)
+        with pytest.raises(EngineError, match="a message of the engine process has a wrong form"):
+            engine.prepare(drive().frames[1])
+    assert not predicting.done()
+    assert predicting.result(BACK).num_samples == OPTIONS.num_samples
+    assert engine.health.restarts == 0
 
 
 def test_a_kill_while_idle_is_noticed_without_any_call_and_the_new_one_is_warmed_up(

@@ -179,6 +179,7 @@ def test_any_other_bytes_are_one_clear_error(data: bytes) -> None:
         {"os.system": {"command": "true"}},
         {"Answer": {"value": 1, "surprise": 2}},
         {"LogLine": {"logger": "x"}},
+        {"Answer": 3},
         {"array": ["|O", [1], 0]},
         {"array": ["<f8", [4], 0]},
         {"array": ["<f8", [1], -8]},
@@ -191,6 +192,19 @@ def test_any_other_bytes_are_one_clear_error(data: bytes) -> None:
 def test_a_message_of_a_wrong_form_is_one_clear_error(plain: object) -> None:
     with pytest.raises(wire.WireError, match="wrong form"):
         wire.decode(json.dumps([wire.VERSION, plain]).encode() + b"\n" + bytes(8))
+
+
+def test_what_cant_be_read_is_told_by_its_kind_as_far_as_that_goes() -> None:
+    version = str(wire.VERSION).encode()
+    for data, kind in [
+        (b'[%s,{"Predict":{}}]' % version, "Predict"),
+        (b'[99,{"Ask":{}}]', "Ask"),
+        (b"[%s,{}]" % version, ""),
+        (b"nonsense", ""),
+    ]:
+        with pytest.raises(wire.WireError) as caught:
+            wire.decode(data)
+        assert caught.value.kind == kind
 
 
 def test_another_version_is_refused_with_both_numbers() -> None:

@@ -197,7 +197,8 @@ def test_keys_values_and_velocities_are_the_same(
     finally:
         del expert.run
     with torch.inference_mode():
-        reasoned = reference._reason([reference._tick(observation, options, clock())], clock())
+        ticks = [reference._tick(observation, options, clock())]
+        reasoned = reference._reason(ticks, reference._read(ticks, clock()), clock())
         prefix = reasoned.cache.prefix(reasoned.ends, reasoned.batch.padding, reasoned.batch.rope_deltas)
         field = reference._model.velocity(prefix, 1)
         expected = torch.stack([field(s, torch.full((1, 1, 1), 0.3)) for s in states])

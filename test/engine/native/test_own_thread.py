@@ -1,7 +1,9 @@
+import gc
 import subprocess
 import sys
 import threading
 import weakref
+from contextlib import suppress
 
 import pytest
 import torch
@@ -55,10 +57,41 @@ def test_nothing_is_held_that_was_done() -> None:
     thread.close()
 
 
+def test_nothing_is_held_of_what_failed() -> None:
+    """At once: what a prompt took that didn't fit into memory is wanted for the next one."""
+
+    class Thing:
+        pass
+
+    held: list[weakref.ref[Thing]] = []
+
+    def fail() -> None:
+        thing = Thing()
+        held.append(weakref.ref(thing))
+        raise MemoryError("no room")
+
+    thread = OwnThread("its", lambda: None)
+    gc.disable()
+    try:
+        with suppress(MemoryError):
+            thread.run(fail)
+        thread.run(len, ())  # the thread is past what it did before
+        assert held[0]() is None
+    finally:
+        gc.enable()
+        thread.close()
+
+
+def test_a_closed_thread_refuses_what_it_is_asked() -> None:
+    thread = OwnThread("its", lambda: None)
+    thread.close()
+    with pytest.raises(RuntimeError, match="the thread 'its' is closed"):
+        thread.run(divmod, 7, 2)
+
+
 def test_work_that_never_ends_does_not_hold_up_the_process() -> None:
     program = """
 import threading
-from alpamayo_ros.engine.device import device_index
 from alpamayo_ros.engine.native.own_thread import OwnThread
 thread, begun = OwnThread("its", lambda: None), threading.Event()
 def hang():

@@ -81,26 +81,28 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     ) -> None:
         Node.__init__(self, "alpamayo", **options)
         try:
-            name = self.get_fully_qualified_name()
-            overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
-            if not overrides:
-                raise ConfigurationError(
-                    f"none was given for {name}: start with --ros-args --params-file RIG.yaml, a file with a section "
-                    f"/** or {name}; config/ holds one for several rigs"
-                )
-            overrides = with_last_values(overrides, given_parameters(argv, name))
-            self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
-            check_autoware(self.settings.output)
+            self._build(make_engine or engine_by_settings, argv)
         except BaseException:
             self.destroy_node()
             raise
+
+    def _build(self, make_engine: Callable[[Settings], Engine], argv: Sequence[str]) -> None:
+        name = self.get_fully_qualified_name()
+        overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
+        if not overrides:
+            raise ConfigurationError(
+                f"none was given for {name}: start with --ros-args --params-file RIG.yaml, a file with a section "
+                f"/** or {name}; config/ holds one for several rigs"
+            )
+        overrides = with_last_values(overrides, given_parameters(argv, name))
+        self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+        check_autoware(self.settings.output)
         LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
-        self._make_engine = make_engine or engine_by_settings
+        self._make_engine = make_engine
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
         self._configured: Configured | None = None
         self._handler = RosLogHandler(self.get_logger())
-        logging.getLogger("alpamayo_ros").addHandler(self._handler)
         self._clock_watch = ClockWatch(self, self._on_clock_began, self._on_time_jump)
         child_frame = ChildFrame(self.settings.odometry)
         self._transforms = Transforms(self, self.settings, child_frame, self._input_group)
@@ -112,6 +114,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
         self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
+        logging.getLogger("alpamayo_ros").addHandler(self._handler)  # last: it would stay when a step fails
 
     @property
     def settings(self) -> Settings:

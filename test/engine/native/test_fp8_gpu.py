@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,11 +40,10 @@ def rounded(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[Native
 def test_paths_are_near_those_of_exact_layers(
     rounded: NativeEngine, checkpoint: Path, change: dict[str, object]
 ) -> None:
-    exact = NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2)
     observation = drive(navigation="Turn left in 30m")
     options = replace(GIVEN, **{name: value for name, value in change.items() if name != "reasoning"})
-    ours, theirs = rounded.predict(observation, options), exact.predict(observation, options)
-    exact.close()
+    with closing(NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2)) as exact:
+        ours, theirs = rounded.predict(observation, options), exact.predict(observation, options)
     assert 0 < np.abs(ours.xyz - theirs.xyz).max() < 2
     first, again = (rounded.predict(observation, replace(SHORT, **change)) for _ in range(2))
     assert first.reasoning_token_ids == again.reasoning_token_ids
@@ -58,7 +57,6 @@ def test_memory_stays_as_it_is_after_warming_up(rounded: NativeEngine) -> None:
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
-    gc.collect()  # of engines that other tests have closed, or else it is freed between two runs
     run()
     run()
     assert run() == run()

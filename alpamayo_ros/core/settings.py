@@ -15,6 +15,7 @@ from typing import Any
 
 from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
 from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.navigation import text_fault
 from alpamayo_ros.core.parameter import Parameter, declare, declared, flatten
 from alpamayo_ros.core.parameter_groups import (
     CAMERA_INDICES,
@@ -258,6 +259,9 @@ def _contradictions(settings: Settings) -> list[str]:
         )
     if settings.odometry.source == "tf" and settings.output.publish_tf:
         problems.append("publish_tf is True: with odometry.source tf somebody else publishes that transform")
+    fault = text_fault(settings.sampling.given_reasoning)
+    if fault is not None:
+        problems.append(f"sampling.given_reasoning can't be used: {fault}")
     if settings.sampling.reasoning == "given" and not settings.sampling.given_reasoning:
         problems.append("sampling.given_reasoning is '': sampling.reasoning given needs a text")
     if settings.engine.process == "in_process" and settings.engine.python:

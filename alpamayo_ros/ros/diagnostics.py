@@ -115,6 +115,8 @@ def _camera(report: NodeReport, camera: CameraReport) -> DiagnosticStatus:
         return _status(name, bad, f"{SkipReason.WAITING_FOR_CAMERA}: nothing on {camera.topic} yet", values)
     if camera.age > report.max_input_age:
         return _status(name, bad, f"{SkipReason.CAMERA_STALE}: newest frame is {_old(camera.age)}", values)
+    if camera.warnings:
+        return _status(name, WARN, "; ".join(camera.warnings), values)
     return _status(name, OK, "ok", values)
 
 

@@ -13,6 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -38,7 +39,7 @@ from alpamayo_ros.ros.drive import Sinks
 from alpamayo_ros.ros.logs import RosLogHandler
 from alpamayo_ros.ros.outputs import OUTPUT_QOS
 from alpamayo_ros.ros.parameters import NodeParameters
-from alpamayo_ros.ros.report import NodeReport
+from alpamayo_ros.ros.report import NodeReport, TickReport
 from alpamayo_ros.ros.reporter import Reporter
 from alpamayo_ros.ros.services import Services
 from alpamayo_ros.ros.status import status_message
@@ -80,26 +81,28 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     ) -> None:
         Node.__init__(self, "alpamayo", **options)
         try:
-            name = self.get_fully_qualified_name()
-            overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
-            if not overrides:
-                raise ConfigurationError(
-                    f"none was given for {name}: start with --ros-args --params-file RIG.yaml, a file with a section "
-                    f"/** or {name}; config/ holds one for several rigs"
-                )
-            overrides = with_last_values(overrides, given_parameters(argv, name))
-            self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
-            check_autoware(self.settings.output)
+            self._build(make_engine or engine_by_settings, argv)
         except BaseException:
             self.destroy_node()
             raise
+
+    def _build(self, make_engine: Callable[[Settings], Engine], argv: Sequence[str]) -> None:
+        name = self.get_fully_qualified_name()
+        overrides = {name: parameter.value for name, parameter in self._parameter_overrides.items()}
+        if not overrides:
+            raise ConfigurationError(
+                f"none was given for {name}: start with --ros-args --params-file RIG.yaml, a file with a section "
+                f"/** or {name}; config/ holds one for several rigs"
+            )
+        overrides = with_last_values(overrides, given_parameters(argv, name))
+        self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+        check_autoware(self.settings.output)
         LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
-        self._make_engine = make_engine or engine_by_settings
+        self._make_engine = make_engine
         self._input_group = MutuallyExclusiveCallbackGroup()
         heartbeat_group = MutuallyExclusiveCallbackGroup()
         self._configured: Configured | None = None
         self._handler = RosLogHandler(self.get_logger())
-        logging.getLogger("alpamayo_ros").addHandler(self._handler)
         self._clock_watch = ClockWatch(self, self._on_clock_began, self._on_time_jump)
         child_frame = ChildFrame(self.settings.odometry)
         self._transforms = Transforms(self, self.settings, child_frame, self._input_group)
@@ -111,6 +114,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(HEARTBEAT, self._on_heartbeat, callback_group=heartbeat_group, clock=steady)
         self.create_timer(POLL, self._on_poll, callback_group=self._input_group, clock=steady)
+        logging.getLogger("alpamayo_ros").addHandler(self._handler)  # last: it would stay when a step fails
 
     @property
     def settings(self) -> Settings:
@@ -156,7 +160,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load and warm up the engine, and create the outputs."""
         settings, started = self.settings, time.monotonic()
-        sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
+        sinks = Sinks(self._publish, self._announce, self._tell, self._on_restart, self._on_overdue)
         made = configured(
             self, settings, self._make_engine, sinks, self._transforms, self._input_group, self._reporter.loading
         )
@@ -246,7 +250,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_overdue(self, skip: Skip) -> None:
         self.get_logger().error(f"the engine is at its tick for too long: {skip.describe()}")
         self._publish_nothing(skip.reason)
-        self._publish_status()
+        self._status.publish(status_message(self._report()))
 
     def _publish_nothing(self, reason: SkipReason) -> None:
         if self._configured is not None:
@@ -255,8 +259,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _report(self) -> NodeReport:
         return self._reporter.report(self.settings, self.state, self._configured)
 
-    def _publish_status(self) -> None:
-        self._status.publish(status_message(self._report()))
+    def _tell(self, tick: TickReport) -> None:
+        self._status.publish(status_message(replace(self._report(), tick=tick)))
 
     def _on_heartbeat(self) -> None:
         self._clock_watch.check()

@@ -32,6 +32,7 @@ class CameraReport:
     used: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
     faults: tuple[str, ...] = ()  # of its topic: wrong types, incompatible QoS
+    warnings: tuple[str, ...] = ()  # several publishers
 
 
 @dataclass(frozen=True)

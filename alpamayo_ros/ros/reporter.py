@@ -16,7 +16,7 @@ from alpamayo_ros.ros.configured import Configured
 from alpamayo_ros.ros.intake import Intake
 from alpamayo_ros.ros.memory_watch import MemoryWatch
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
-from alpamayo_ros.ros.topics import publisher_faults, subscriber_faults
+from alpamayo_ros.ros.topics import Publishers, look_at_publishers, subscriber_faults
 
 
 class Reporter:
@@ -35,7 +35,7 @@ class Reporter:
         self._clock_watch = clock_watch
         self._memory_watch = MemoryWatch()
         self._child_frame = child_frame
-        self._topic_faults: dict[str, tuple[str, ...]] = {}
+        self._publishers: dict[str, Publishers] = {}  # by topic
         self._output_faults: tuple[str, ...] = ()
 
     def loading(self, what: str) -> None:
@@ -49,10 +49,10 @@ class Reporter:
     def look_at_topics(self, configured: Configured | None) -> None:
         """Look for wrong types and incompatible QoS; at 1 Hz, since it asks the whole graph."""
         if configured is None:
-            self._topic_faults, self._output_faults = {}, ()
+            self._publishers, self._output_faults = {}, ()
             return
         streams = (*configured.inputs.cameras.values(), configured.inputs.odometry)
-        self._topic_faults = {each.endpoint.topic: publisher_faults(self._node, each.endpoint) for each in streams}
+        self._publishers = {each.endpoint.topic: look_at_publishers(self._node, each.endpoint) for each in streams}
         self._output_faults = subscriber_faults(self._node, configured.outputs.endpoints)
 
     def report(self, settings: Settings, lifecycle_state: str, configured: Configured | None) -> NodeReport:
@@ -100,6 +100,7 @@ class Reporter:
         if configured is None:
             return CameraReport(camera.name, camera.index, camera.topic, camera.required)
         stream, state = configured.inputs.cameras[camera.name], intake.cameras[camera.name]
+        publishers = self._publishers.get(stream.endpoint.topic, Publishers())
         return CameraReport(
             name=camera.name,
             index=camera.index,
@@ -113,21 +114,23 @@ class Reporter:
             received=state.counts.received,
             used=state.counts.used,
             dropped=state.counts.dropped,
-            faults=self._topic_faults.get(stream.endpoint.topic, ()),
+            faults=publishers.faults,
+            warnings=publishers.warnings,
         )
 
     def _odometry(self, settings: Settings, configured: Configured | None, intake: Intake) -> OdometryReport:
         if configured is None:
             return OdometryReport(settings.odometry.pose_topic)
         stream = configured.inputs.odometry
+        publishers = self._publishers.get(stream.endpoint.topic, Publishers())
         return OdometryReport(
             topic=stream.endpoint.topic,
             age=intake.odometry_age,
             rate=stream.rate.hz,
             received=intake.odometry_received,
             dropped=intake.odometry_dropped,
-            faults=self._topic_faults.get(stream.endpoint.topic, ()),
-            warnings=tuple(filter(None, (self._child_frame.warning, *intake.warnings))),
+            faults=publishers.faults,
+            warnings=tuple(filter(None, (*publishers.warnings, self._child_frame.warning, *intake.warnings))),
         )
 
 

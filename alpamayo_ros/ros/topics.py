@@ -1,4 +1,4 @@
-"""Looks for the two faults that leave a topic silent without an error: a wrong type, and incompatible QoS."""
+"""Looks for what leaves a topic silent without an error, a wrong type and incompatible QoS; and for what mixes."""
 
 from __future__ import annotations
 
@@ -70,11 +70,16 @@ class Endpoint:
     shared: bool = False  # several may publish it
 
 
-def publisher_faults(node: Node, subscribed: Endpoint) -> tuple[str, ...]:
-    """Publishers of the topic that this subscription can't hear, each with why; and that there are several.
+@dataclass(frozen=True)
+class Publishers:
+    """Those of an input."""
 
-    What several send, such as a camera and a bag, mixes as if it were of one. On /tf that is as it should be.
-    """
+    faults: tuple[str, ...] = ()  # those that can't be heard, each with why
+    warnings: tuple[str, ...] = ()  # that there are several: what they send, say a camera and a bag, mixes unnoticed
+
+
+def look_at_publishers(node: Node, subscribed: Endpoint) -> Publishers:
+    """The publishers of a topic, as this subscription meets them."""
     faults, heard = [], []
     for info in node.get_publishers_info_by_topic(subscribed.topic):
         who = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
@@ -89,9 +94,8 @@ def publisher_faults(node: Node, subscribed: Endpoint) -> tuple[str, ...]:
             faults.append(f"{who} publishes {subscribed.topic} with incompatible QoS: {reason.strip()}")
         else:
             heard.append(who)
-    if len(heard) > 1 and not subscribed.shared:
-        faults.append(f"{len(heard)} publishers on {subscribed.topic}, expected 1: {', '.join(sorted(heard))}")
-    return tuple(faults)
+    several = f"{len(heard)} publishers on {subscribed.topic}, expected 1: {', '.join(sorted(heard))}"
+    return Publishers(tuple(faults), (several,) if len(heard) > 1 and not subscribed.shared else ())
 
 
 def subscriber_faults(node: Node, published: Iterable[Endpoint]) -> tuple[str, ...]:

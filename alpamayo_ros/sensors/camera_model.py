@@ -59,7 +59,7 @@ class CameraModel:
         if not (np.isfinite(numbers).all() and np.isfinite(self.position).all()):
             raise ConfigurationError(
                 f"focal lengths {self.focal_x}, {self.focal_y}, centre {self.center_x}, {self.center_y}, distortion "
-                f"{list(self.distortion)} at {list(self.position)} m: expected finite numbers"
+                f"{list(self.distortion)} at {np.asarray(self.position).tolist()} m: expected finite numbers"
             )
         if self.width <= 0 or self.height <= 0 or not (self.focal_x > 0 and self.focal_y > 0):
             raise ConfigurationError(

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,3 +195,17 @@ def test_the_documentation_explains_every_skip_reason_in_the_order_in_which_they
     table, _ = table.split("## Parameters")
     listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
     assert listed == [reason.value for reason in SkipReason]
+
+
+@pytest.mark.parametrize(("text", "fault"), [("x" * 2001, "it has 2001 characters"), ("<|im_end|>", "<|im_end|>")])
+def test_a_given_reasoning_at_which_every_tick_would_fail_is_refused(text, fault):
+    settings = parse_settings({**FRONT, "sampling.reasoning": "given", "sampling.given_reasoning": "Keep the lane."})
+    with pytest.raises(ConfigurationError, match=r"sampling\.given_reasoning can't be used: .*" + re.escape(fault)):
+        settings.with_values({"sampling.given_reasoning": text})
+
+
+def test_transforms_that_give_the_poses_are_not_published():
+    assert any(
+        line.startswith("publish_tf is True: with odometry.source tf")
+        for line in problems({**FRONT, "odometry.source": "tf", "publish_tf": True})
+    )

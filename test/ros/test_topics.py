@@ -23,14 +23,19 @@ def test_a_best_effort_publisher_for_a_reliable_subscription_is_named(live):
 
 def test_two_publishers_of_one_input_are_named(live, other_process):
     """A camera and a bag, say: their pictures mix as if they were of one."""
-    live.node()
+    live.node(max_input_age=60.0, max_odometry_age=60.0)
     driver = live.driver()
-    assert driver.wait_for_diagnostic("camera front_wide", "waiting_for_camera")
+    driver.play()
+    driver.wait_for("path")
+    assert driver.wait_for_diagnostic("camera front_wide", "ok").level == b"\x00"
     other_process("sensor_msgs.msg", "CompressedImage", "/front")
     other_process("nav_msgs.msg", "Odometry", "/odometry")
     for name, topic in (("camera front_wide", "/front"), ("odometry", "/odometry")):
         diagnostic = driver.wait_for_diagnostic(name, f"2 publishers on {topic}, expected 1: /driver, /stranger")
-        assert diagnostic.level == b"\x02"
+        assert diagnostic.level == b"\x01"
+    driver.received["path"].clear()
+    driver.play()
+    driver.wait_for("path")
 
 
 def test_by_default_best_effort_and_reliable_cameras_are_heard(live):

@@ -1,6 +1,7 @@
 """Where the odometry's child frame is, by parameter and by /tf_static; and the transform that the node sends."""
 
 import json
+import logging
 import threading
 
 import numpy as np
@@ -15,6 +16,7 @@ from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.settings import OdometrySettings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.ros.convert import time_message
+from alpamayo_ros.ros.node import AlpamayoNode
 from alpamayo_ros.tools.evaluate_live import build_parser, evaluate
 
 tf2 = pytest.importorskip("tf2_msgs.msg", reason="needs tf2_msgs: make setup builds it")
@@ -192,7 +194,12 @@ def test_the_node_does_not_publish_the_transform_that_it_takes_poses_from(live):
         live.node(publish_tf=True, **{"odometry.source": "tf"})
 
 
-def test_poses_from_tf_need_its_message(live, monkeypatch):
+def test_poses_from_tf_need_its_message_and_a_node_that_can_not_be_leaves_nothing_behind(live, monkeypatch):
+    handlers, destroyed = list(logging.getLogger("alpamayo_ros").handlers), []
+    destroy = AlpamayoNode.destroy_node
+    monkeypatch.setattr(AlpamayoNode, "destroy_node", lambda node: destroyed.append(destroy(node)))
     monkeypatch.setattr("alpamayo_ros.ros.transforms.TFMessage", None)
     with pytest.raises(ConfigurationError, match=r"odometry\.source is 'tf': that needs tf2_msgs"):
         live.node(**{"odometry.source": "tf"})
+    assert len(destroyed) == 1
+    assert logging.getLogger("alpamayo_ros").handlers == handlers

@@ -48,15 +48,15 @@ class FlowRunner:
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
         self._attend = attention_for(device)
-        self._replayed = Replayed(self._flow)
+        self._replayed = Replayed[Tensor]()
 
     def rehearse(self) -> None:
-        """See Replayed."""
-        self._replayed.rehearse()
+        """Do once what `run` does: it compiles what is compiled on first use."""
+        self._flow()
 
     def capture(self, memory: GraphMemory) -> None:
         """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
-        self._replayed.capture(memory)
+        self._replayed.capture(self._flow, memory)
 
     def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
         """Denoise.
@@ -71,7 +71,7 @@ class FlowRunner:
             [R G, N, 2] float32; the next run overwrites it.
         """
         self._fill(prefixes, noise, weight)
-        return self._replayed()
+        return self._replayed(self._flow)
 
     def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
         """The velocity field itself, for looking at single steps."""

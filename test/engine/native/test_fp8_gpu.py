@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,10 +40,10 @@ def rounded(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[Native
 def test_paths_are_near_those_of_exact_layers(
     rounded: NativeEngine, checkpoint: Path, change: dict[str, object]
 ) -> None:
-    exact = NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2)
     observation = drive(navigation="Turn left in 30m")
     options = replace(GIVEN, **{name: value for name, value in change.items() if name != "reasoning"})
-    ours, theirs = rounded.predict(observation, options), exact.predict(observation, options)
+    with closing(NativeEngine.load(str(checkpoint), device="cuda", max_samples=4, max_cameras=2)) as exact:
+        ours, theirs = rounded.predict(observation, options), exact.predict(observation, options)
     assert 0 < np.abs(ours.xyz - theirs.xyz).max() < 2
     first, again = (rounded.predict(observation, replace(SHORT, **change)) for _ in range(2))
     assert first.reasoning_token_ids == again.reasoning_token_ids

@@ -58,7 +58,7 @@ class EgoBuffer:
         self._standstill_padding = standstill_padding
         self._stamps: list[int] = []
         self._poses: list[EgoPose] = []
-        self._speed = self._rate = 0.0  # of the newest step
+        self._speed = self._rate = math.nan  # of the newest step that was no jump; NaN: there was none yet
         self.jump: Mapping[str, Any] | None = None  # numbers of the last jump
         self.jump_ns: int | None = None  # stamp of the first pose after it
 
@@ -234,14 +234,15 @@ class EgoBuffer:
         seconds = (pose.stamp_ns - last.stamp_ns) * 1e-9
         distance = math.dist(last.position, pose.position)
         angle = 2 * math.acos(min(abs(float(last.orientation @ pose.orientation)), 1.0))
-        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed)
-        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate)
-        if last.linear_velocity is None and pose.linear_velocity is None and len(self._poses) == 1:
+        known = not math.isnan(self._speed)
+        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed if known else 0.0)
+        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate if known else 0.0)
+        if last.linear_velocity is None and pose.linear_velocity is None and not known:
             speed, rate = TOP_SPEED, TOP_RATE  # nothing says yet how it moves
-        self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
         far = distance > self._max_jump + JUMP_FACTOR * speed * seconds
         turned = angle > JUMP_ANGLE + JUMP_FACTOR * rate * seconds
         if not (far or turned):
+            self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
             return False
         self.jump_ns = pose.stamp_ns
         self.jump = {

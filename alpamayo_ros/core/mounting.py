@@ -28,6 +28,11 @@ class Mounting:
         """Whether both frames are the same."""
         return not self.position.any() and bool(np.array_equal(self.rotation, np.eye(3)))
 
+    @property
+    def key(self) -> bytes:
+        """The same for the same place."""
+        return self.position.tobytes() + self.rotation.tobytes()
+
     def inverse(self) -> Mounting:
         """The pose of the child frame in base_link."""
         return Mounting(-self.rotation.T @ self.position, self.rotation.T)

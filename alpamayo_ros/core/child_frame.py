@@ -57,7 +57,7 @@ class ChildFrame:
         if pose_fault(pose) is not None:
             return pose
         former, used = self._used
-        if former == child_frame_id and used is not mounting and used.key != mounting.key:
+        if former == child_frame_id and used is not mounting and not used.is_near(mounting):
             self._number += 1
         self._used = child_frame_id, mounting
         return mounting.base_pose(pose)

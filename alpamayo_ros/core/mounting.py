@@ -33,6 +33,11 @@ class Mounting:
         """The same for the same place."""
         return self.position.tobytes() + self.rotation.tobytes()
 
+    def is_near(self, other: Mounting) -> bool:
+        """Whether both are the same but for rounding: within 1e-6 m, and 1e-6 in each number of the rotation."""
+        near = np.allclose(self.position, other.position, rtol=0, atol=1e-6)
+        return bool(near and np.allclose(self.rotation, other.rotation, rtol=0, atol=1e-6))
+
     def inverse(self) -> Mounting:
         """The pose of the child frame in base_link."""
         return Mounting(-self.rotation.T @ self.position, self.rotation.T)

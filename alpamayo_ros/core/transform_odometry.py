@@ -11,7 +11,8 @@ from alpamayo_ros.core.incoming import pose_from_transform
 from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.odometry import normalised, pose_fault
 from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix
-from alpamayo_ros.core.transform_history import TransformHistory
+from alpamayo_ros.core.stream import LATE_NS
+from alpamayo_ros.core.transform_history import BACK, TransformHistory
 from alpamayo_ros.core.transform_tree import Edge, Link, TransformTree, composed, edge_of
 from alpamayo_ros.core.types import EgoPose
 
@@ -44,6 +45,7 @@ class TransformOdometry:
         self._above: tuple[Link, ...] = ()  # it
         self._moving: dict[Edge, TransformHistory] = {}  # of these
         self._below = composed(())  # from there down to the child
+        self._newest_ns = self._back = 0  # its newest stamp, and how many in a row were more than 1 s older
         self._unknown = 0  # poses in a row that were left out
         self._waiting: deque[EgoPose] = deque(maxlen=MOST_WAITING)  # the lowest transform, for those further up
 
@@ -92,6 +94,7 @@ class TransformOdometry:
             if pose_fault(place) is not None:
                 found.append(place)
             elif edge == self._lowest:
+                self._watch_time(place.stamp_ns)
                 self._waiting.append(normalised(place))
             else:
                 self._moving[edge].add(normalised(place))
@@ -119,6 +122,15 @@ class TransformOdometry:
         self._moving = {link.edge: TransformHistory() for link in self._above if link.place is None}
         self._below = composed(self._way[lowest + 1 :])
         self._waiting.clear()
+
+    def _watch_time(self, stamp_ns: int) -> None:
+        """Where time has jumped back, what was known of transforms further up is of another drive."""
+        self._back = self._back + 1 if stamp_ns < self._newest_ns - LATE_NS else 0
+        if self._back >= BACK:
+            self._moving = {edge: TransformHistory() for edge in self._moving}
+            self._waiting.clear()
+            self._newest_ns = self._back = 0
+        self._newest_ns = max(self._newest_ns, stamp_ns)
 
     def _ready(self) -> list[EgoPose]:
         """The poses that wait for nothing any more."""

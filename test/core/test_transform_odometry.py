@@ -128,6 +128,26 @@ def test_a_recording_that_begins_anew_is_not_joined_with_its_end(odometry: Trans
     assert set(play(9.0)[2:]) == {9.0}  # three in a row tell that time has jumped
 
 
+def test_a_loop_of_two_seconds_joins_no_pose_that_counts_with_what_was_further_up_before(
+    odometry: TransformOdometry,
+) -> None:
+    """The first two are late for a builder, which takes the third for the beginning of another drive."""
+
+    def play(x: float, begin: float) -> list[float]:
+        found = []
+        for k in range(110):
+            message = [transform(begin + k / 50, "base_footprint", "base_link", 0.0)]
+            if k % 5 == 4:
+                message.append(transform(begin + k / 50, "odom", "base_footprint", x))
+            found += odometry.poses(message)
+        return [float(pose.position[0]) for pose in found]
+
+    play(7.0, 100.0)
+    again = play(9.0, 100.5)
+    assert again[:2] == [7.0, 7.0]
+    assert set(again[2:]) == {9.0}
+
+
 def test_a_frame_has_the_parent_that_was_named_last(odometry: TransformOdometry) -> None:
     odometry.poses([transform(100, "odom", "base_link", 1.0)])  # of a program that is gone
     message = [transform(101, "odom", "base_footprint", 5.0), transform(101, "base_footprint", "base_link", 0.0)]

@@ -185,7 +185,7 @@ class EgoBuffer:
             reasons = self._after_jump(wanted)
             length = round((t0_ns - stamps[0]) * 1e-9, 6)
             reasons[SkipReason.EGO_HISTORY_SHORT] = {"length_s": length, "needed_s": HISTORY_NS * 1e-9}
-        gap = max((self._gap_around(stamp) for stamp in wanted if stamp >= stamps[0]), default=0)
+        gap = max((self.gap_around(stamp) for stamp in wanted if stamp >= stamps[0]), default=0)
         if gap > self._max_gap_ns:
             numbers = {"gap_s": round(gap * 1e-9, 6), "max_odometry_gap": self._max_gap_ns * 1e-9}
             reasons[SkipReason.ODOMETRY_GAP] = numbers
@@ -196,7 +196,8 @@ class EgoBuffer:
             return {SkipReason.ODOMETRY_JUMP: self.jump}
         return {}
 
-    def _gap_around(self, stamp_ns: int) -> int:
+    def gap_around(self, stamp_ns: int) -> int:
+        """How far apart the poses are that are around a stamp between the first and the last, ns."""
         at = bisect_left(self._stamps, stamp_ns)
         return 0 if self._stamps[at] == stamp_ns else self._stamps[at] - self._stamps[at - 1]
 

@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
-import numpy as np
-
-from alpamayo_ros.core.rotation import slerp
+from alpamayo_ros.core.ego import EgoBuffer
 from alpamayo_ros.core.stream import LATE_NS
 from alpamayo_ros.core.types import EgoPose
 
-KEPT_NS = 3_000_000_000
 LONGEST_GAP_NS = 1_000_000_000  # between two that are interpolated
+MAX_JUMP = 1.0  # m, as `max_odometry_jump` is if nothing is said
 BACK = 3  # so many in a row that are more than 1 s older than the newest: time has jumped back
 
 
 class TransformHistory:
-    """Where a frame was in its parent."""
+    """Where a frame was in its parent.
+
+    A jump, told as EgoBuffer does it, ends what was before: poses in between would smear it into a movement.
+    """
 
     def __init__(self) -> None:
-        self._stamps: list[int] = []
-        self._places: list[EgoPose] = []
+        self._places = EgoBuffer(LONGEST_GAP_NS, MAX_JUMP, standstill_padding=False)
         self._back = 0
 
     @property
     def newest_ns(self) -> int | None:
         """The stamp of the newest."""
-        return self._stamps[-1] if self._stamps else None
+        return self._places.newest_ns
 
-    def add(self, place: EgoPose) -> None:
-        """Sort one in. Finite, of a unit quaternion. One that is late by more than 1 s is left out."""
+    def add(self, place: EgoPose) -> bool:
+        """Sort one in. Finite, of a unit quaternion. One that is late by more than 1 s is left out.
+
+        Returns:
+            Whether it is the first after a jump.
+        """
         stamp_ns, newest_ns = place.stamp_ns, self.newest_ns
         if newest_ns is not None and stamp_ns < newest_ns - LATE_NS:
             self._back += 1
             if self._back < BACK:
-                return
-            self._stamps.clear()
+                return False
             self._places.clear()
         self._back = 0
-        at = bisect_left(self._stamps, stamp_ns)
-        if self._stamps[at : at + 1] == [stamp_ns]:
-            return
-        self._stamps.insert(at, stamp_ns)
-        self._places.insert(at, place)
-        old = bisect_left(self._stamps, self._stamps[-1] - KEPT_NS)
-        del self._stamps[:old], self._places[:old]
+        if stamp_ns in self._places or self._places.is_before_jump(stamp_ns):
+            return False
+        _, jumped = self._places.add(place)
+        return bool(jumped)
 
     def at(self, stamp_ns: int) -> EgoPose | None:
-        """Where it was then, interpolated (linear, slerp); None where that isn't known."""
-        after = bisect_left(self._stamps, stamp_ns)
-        if self._stamps[after : after + 1] == [stamp_ns]:
-            return self._places[after]
-        if not 0 < after < len(self._stamps):
-            return None
-        first, last = self._places[after - 1], self._places[after]
-        span = last.stamp_ns - first.stamp_ns
-        if span > LONGEST_GAP_NS:
-            return None
-        part = (stamp_ns - first.stamp_ns) / span
-        position = first.position + part * (last.position - first.position)
-        orientation = slerp(first.orientation[None], last.orientation[None], np.array([[part]]))[0]
-        return EgoPose(stamp_ns, position, orientation)
+        """Where it was then, interpolated; None where that isn't known."""
+        place = self._places.interpolated(stamp_ns)
+        return None if place is None or self._places.gap_around(stamp_ns) > LONGEST_GAP_NS else place

@@ -40,7 +40,7 @@ class TransformOdometry:
         self._seen_changes = 0  # of the tree
         self._way: tuple[Link, ...] | None = None  # now; what follows is of the last one that there was
         self._key: tuple[Any, ...] = ()  # what tells it from others
-        self._number = 0  # another one is another frame, whose poses don't go with the former ones
+        self._number = 0  # another one, or a jump on it, is another frame: its poses don't go with the former ones
         self._lowest: Edge | None = None  # of those that move
         self._above: tuple[Link, ...] = ()  # it
         self._moving: dict[Edge, TransformHistory] = {}  # of these
@@ -96,8 +96,8 @@ class TransformOdometry:
             elif edge == self._lowest:
                 self._watch_time(place.stamp_ns)
                 self._waiting.append(normalised(place))
-            else:
-                self._moving[edge].add(normalised(place))
+            elif self._moving[edge].add(normalised(place)):
+                self._number += 1
         return found + self._ready()
 
     def add_static(self, message: Any) -> None:

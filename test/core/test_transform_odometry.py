@@ -100,6 +100,23 @@ def test_a_slower_one_further_up_is_interpolated_and_waited_for(odometry: Transf
     assert odometry.warning == ""
 
 
+@pytest.mark.parametrize("upper_hz", [1, 2, 10, 50])
+@pytest.mark.parametrize("metres", [3.0, 5.0, 50.0])
+def test_a_jump_further_up_stays_a_jump_and_is_not_smeared_into_a_movement(upper_hz: int, metres: float) -> None:
+    """A localiser that finds out where it is: map -> odom steps, stamped ahead by its period."""
+    odometry = TransformOdometry("map", "base_link", ChildFrame(OdometrySettings()))
+    offsets: dict[str, set[float]] = {}
+    for k in range(400):
+        message = [transform(100 + k / 50, "odom", "base_link", 10 * k / 50)]
+        if k % (50 // upper_hz) == 0:
+            ahead = 100 + k / 50 + 1 / upper_hz
+            message.append(transform(ahead, "map", "odom", metres if k >= 200 else 0.0))
+        for pose in odometry.poses(message):
+            driven = 10 * (pose.stamp_ns * 1e-9 - 100)
+            offsets.setdefault(odometry.child_label, set()).add(round(float(pose.position[0]) - driven, 6))
+    assert offsets == {"base_link": {0.0}, "base_link (way 2)": {metres}}
+
+
 def test_what_is_waited_for_in_vain_is_named(odometry: TransformOdometry) -> None:
     odometry.poses([transform(100, "odom", "base_footprint", 0.0), transform(100, "base_footprint", "base_link", 0.0)])
     for k in range(1, 60):

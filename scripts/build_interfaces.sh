@@ -4,6 +4,7 @@ set -euo pipefail
 venv=$(realpath "${1:?usage: build_interfaces.sh VENV}")
 root=$(realpath "$(dirname "$0")/..")
 log=$venv/build_interfaces.log
+exec 9>"$venv/build_interfaces.lock" && flock 9  # of two makes at once the second one waits
 export PATH=$venv/bin:$PATH AMENT_PREFIX_PATH=$venv CMAKE_PREFIX_PATH=$venv
 build() {
   local source=$1 build=$venv/build/$2

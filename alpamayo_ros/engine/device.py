@@ -40,6 +40,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def device_index(device: torch.device) -> int | None:
+    """A CUDA device's number, where "cuda" alone is the calling thread's; None: it isn't CUDA."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The type of the weights: by name, or with "auto" bfloat16 on CUDA and float32 elsewhere.
 

@@ -119,6 +119,8 @@ class FrameFeatures:
             pairs = list(zip(frames, results, strict=True))
             if all(frame.serial in own or (result.done() and not _failed(result)) for frame, result in pairs):
                 encoded = [own.get(frame.serial) or result.result() for frame, result in pairs]
+                if own:
+                    self._let_reader_wait()
                 yield self._found(encoded, len(claims))
                 return
         # Only now, when its own are there: those who wait for them may have what is waited for here.
@@ -144,15 +146,17 @@ class FrameFeatures:
         with self._keeping:
             self._kept.clear()
 
-    def _found(self, encoded: list[EncodedFrame], claimed: int) -> FoundFrames:
-        """What was asked for, which the caller's stream may read from now on."""
+    def _let_reader_wait(self) -> None:
+        """Let the caller's stream wait for what is queued here."""
         if self._stream is not None:
-            reader = torch.cuda.current_stream(self._device)
-            reader.wait_stream(self._stream)
-            for each in encoded:
-                for part in (each.features.embeddings, each.features.deepstack):
-                    if part.is_cuda:  # a tower may leave them on the host
-                        part.record_stream(reader)
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def _found(self, encoded: list[EncodedFrame], claimed: int) -> FoundFrames:
+        """What was asked for, which the caller's stream reads."""
+        for each in encoded:
+            for part in (each.features.embeddings, each.features.deepstack):
+                if part.is_cuda:  # a tower may leave them on the host
+                    part.record_stream(torch.cuda.current_stream(self._device))
         return FoundFrames(encoded, claimed)
 
     def _wait(self, results: Sequence[Future[EncodedFrame]], clock: StageClock) -> None:
@@ -188,13 +192,18 @@ class FrameFeatures:
             try:
                 yield {claim.frame.serial: each for claim, each in queued}
             finally:
-                try:
-                    self._synchronize()
-                except BaseException as error:
-                    self._fail_all(claims, error)
-                    raise
-                for claim, each in queued:
-                    claim.result.set_result(each)
+                if queued:  # and nothing else waits: another thread may be encoding for a later tick
+                    self._complete(claims, queued)
+
+    def _complete(self, claims: Sequence[_Claim], queued: Sequence[tuple[_Claim, EncodedFrame]]) -> None:
+        """Wait for what was queued, and let others see it."""
+        try:
+            self._synchronize()
+        except BaseException as error:
+            self._fail_all(claims, error)
+            raise
+        for claim, each in queued:
+            claim.result.set_result(each)
 
     def _queue(
         self, claims: Sequence[_Claim], clock: StageClock, holding: ExitStack

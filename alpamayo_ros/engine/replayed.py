@@ -20,21 +20,21 @@ def _common_stream(device: int) -> torch.cuda.Stream:
 
 
 class Replayed(Generic[Result]):
-    """A function without arguments that reads static buffers. What it returns is overwritten by the next call."""
+    """A function without arguments that reads static buffers. What it returns is overwritten by the next call.
 
-    def __init__(self, work: Callable[[], Result]) -> None:
-        self._work = work
+    The function is handed over each time: kept here, a bound method and its object would hold each other, and with them
+    the device's memory until the garbage collector comes by.
+    """
+
+    def __init__(self) -> None:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Result
 
-    def rehearse(self) -> None:
-        """Do it once, on the current stream: what is compiled on first use then is there for `capture`."""
-        self._work()
-
-    def capture(self, memory: GraphMemory, stream: torch.cuda.Stream | None = None) -> None:
+    def capture(self, work: Callable[[], Result], memory: GraphMemory, stream: torch.cuda.Stream | None = None) -> None:
         """Record it; from then on a call replays it.
 
         Args:
+            work: The function.
             memory: That graphs share. Each may overwrite what another has returned.
             stream: To record on; its own for graphs that are replayed side by side with others, since cuBLAS has
                 scratch memory for every stream. None: the one of all graphs that are replayed one after the other.
@@ -43,16 +43,16 @@ class Replayed(Generic[Result]):
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_RUNS):
-                self._work()
+                work()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # thread_local: other threads may use CUDA meanwhile
         with torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
-            self._result = self._work()
+            self._result = work()
 
-    def __call__(self) -> Result:
-        """Do the work."""
+    def __call__(self, work: Callable[[], Result]) -> Result:
+        """Do the work: the recorded one, or else this, which is the same."""
         if self._graph is None:
-            return self._work()
+            return work()
         self._graph.replay()
         return self._result

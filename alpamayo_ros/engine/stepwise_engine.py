@@ -25,13 +25,14 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.guidance import read_without_route
-from alpamayo_ros.engine.options import CLOSING_TOKENS, check_fixed_length, check_length, check_options
+from alpamayo_ros.engine.options import check_length, check_options
+from alpamayo_ros.engine.prompt_reading import PromptReader, Read
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
 from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.sampling import DrawTokens, flow_noise
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts, check_sizes
-from alpamayo_ros.engine.ticks import MOST_TICKS, Read, Reasoned, Tick, group, is_guided, rows_of, timings_of
+from alpamayo_ros.engine.ticks import MOST_TICKS, Reasoned, Tick, group, is_guided, rows_of, timings_of
 from alpamayo_ros.model.backbone import ImageFeatures, PromptBatch, batch_prompts
 from alpamayo_ros.model.prompt import Prompt
 from alpamayo_ros.model.resize import Resize, resize
@@ -80,6 +81,7 @@ class StepwiseEngine:
         self._model = model
         self._draw = draw
         self._prompts = TickPrompts(model.config, model.vocabulary)
+        self._read = PromptReader(model, self._prompts, self.info)
         # a tick's frames twice over: those in use, and those that come until they are
         capacity = 2 * FRAMES_PER_CAMERA * max_cameras
         self._frames = FrameFeatures(model.backbone, model.config.images, model.device, capacity, resize, jpegs)
@@ -146,7 +148,7 @@ class StepwiseEngine:
         model = self._model
         tick = self._tick(observation, options, StageClock(model.device))
         batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
-        logits: Tensor = model.backbone.read(batch, self._cache(batch.length))[0, -1]
+        logits: Tensor = model.backbone.read(batch, model.new_cache(batch.length))[0, -1]
         return logits.cpu()
 
     def close(self) -> None:
@@ -155,7 +157,7 @@ class StepwiseEngine:
             self._closed = True
             self._frames.clear()
             device = self._model.device
-            del self._model, self._frames
+            del self._model, self._frames, self._read
             if device.type == "cuda":
                 torch.cuda.empty_cache()
 
@@ -212,7 +214,7 @@ class StepwiseEngine:
         prompt = self._prompts.question(observation, question, counts)
         check_length(len(prompt), options, self.info)
         batch = batch_prompts([prompt], [features], vocabulary.pad, self._model.device)
-        cache = self._cache(batch.length + options.max_reasoning_tokens)
+        cache = self._model.new_cache(batch.length + options.max_reasoning_tokens)
         answerer = Answerer(vocabulary, options, self._draw)
         write(self._model.backbone, batch, cache, self._model.backbone.read(batch, cache), answerer)
         return answer_text(vocabulary, answerer.token_ids)
@@ -223,33 +225,6 @@ class StepwiseEngine:
         with self._frames.use(_frames_of(observation), clock) as found:
             check_sizes(observation, [(frame.height, frame.width) for frame in found.frames])
             yield [frame.features for frame in found.frames], found.encoded
-
-    def _read(self, ticks: Sequence[Tick], clock: StageClock) -> Read:
-        """Read the prompts of ticks whose options are alike, with what is known of the text after them."""
-        model, vocabulary, options = self._model, self._model.vocabulary, ticks[0].options
-        copies = rows_of(options)
-        rows = [index for index in range(len(ticks)) for _ in range(copies)]
-        fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
-        for tick, text in zip(ticks, fixed, strict=True):
-            if text is not None:
-                check_fixed_length(len(tick.prompt), len(text.token_ids), self.info)
-        drafts = self._drafts(options) if len(rows) == 1 and fixed == [None] else ()
-        ahead = [drafts if text is None else text.token_ids for text in fixed]
-        longest = options.max_reasoning_tokens + CLOSING_TOKENS if fixed[0] is None else 0
-        room = model.room(options.num_samples // copies)
-        with clock.stage("prefill"):
-            prompts = [
-                replace(tick.prompt, token_ids=(*tick.prompt.token_ids, *tokens))
-                for tick, tokens in zip(ticks, ahead, strict=True)
-            ]
-            batch = batch_prompts(prompts, [tick.features for tick in ticks], vocabulary.pad, model.device)
-            capacity = batch.length - len(drafts) + longest + room  # drafts are part of what is written
-            cache = self._cache(capacity if copies == 1 else batch.length)
-            logits = model.backbone.read(batch, cache, 1 + len(drafts))
-            if copies > 1:
-                cache, batch = cache.branch(rows, batch.length, capacity), batch.take(rows)
-                logits = logits[to_device(torch.tensor(rows), model.device)]
-        return Read(batch, cache, logits, [text for text in fixed if text is not None], drafts)
 
     def _reason(self, ticks: Sequence[Tick], read: Read, clock: StageClock) -> Reasoned:
         """Write the reasoning after prompts."""
@@ -308,14 +283,6 @@ class StepwiseEngine:
             How many drafts stood, and what of the end of a guided tick's one text isn't read yet: [1, n].
         """
         return write(self._model.backbone, batch, cache, logits, reasoner, drafts), None
-
-    def _drafts(self, options: SamplingOptions) -> tuple[int, ...]:
-        drafts = options.draft_token_ids[: options.max_reasoning_tokens + CLOSING_TOKENS]
-        unknown = [place for place, token in enumerate(drafts) if not 0 <= token < self._model.vocabulary.size]
-        return drafts[: unknown[0]] if unknown else drafts
-
-    def _cache(self, capacity: int) -> Any:
-        return self._model.new_cache(capacity)
 
     def _guarded(self, work: Callable[..., Result], *arguments: Any) -> Result:
         try:

@@ -29,17 +29,6 @@ class Tick:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
-    """Prompts, with what was known of the text after them, in the cache."""
-
-    batch: PromptBatch  # a row per text
-    cache: Any  # the model's own
-    logits: Tensor  # [rows, 1 + drafts, V]: what comes after the prompt, and after each draft
-    fixed: Sequence[Text]  # one per row, where nothing is to be written
-    drafts: Sequence[int]  # that were read ahead, for one row alone
-
-
-@dataclass(frozen=True, eq=False)
 class Reasoned:
     """Prompts with the reasoning after them, in the cache."""
 

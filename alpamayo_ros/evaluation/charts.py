@@ -55,7 +55,9 @@ def error_by_horizon(report: Mapping[str, Any]) -> str:
         axes.set_xlim(0, float(FURTHEST) * 1.02)
         axes.set_xlabel("horizon in s")
         axes.set_ylabel("mean ADE in m")
-        axes.legend(loc="upper left")
+        axes.legend(
+            loc="lower center", bbox_to_anchor=(0.46, 1), ncols=3, columnspacing=1.2
+        )  # above: lines are anywhere
     return svg.getvalue()
 
 
@@ -116,7 +118,7 @@ def _histogram(records: Records, stage: str, label: str) -> str:
         axes.set_xlabel(label)
         axes.set_ylabel("ticks")
         axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)  # above: a line may stand anywhere
     return svg.getvalue()
 
 

@@ -22,6 +22,7 @@ from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.worker import Worker
 from alpamayo_ros.ros.intake import Intake, intake_of
+from alpamayo_ros.ros.news import News
 from alpamayo_ros.ros.report import Tally, TickReport
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Sinks:
 
     publish: Callable[[Outcome, str], float]  # with a prediction, and the odometry's frame; returns its age (s) then
     announce: Callable[[Skip, int], None]  # why there was none, and how many there were in a row
-    ticked: Callable[[], None]  # after either: there is news for the status
+    ticked: Callable[[TickReport], None]  # after either: news for the status; from a thread of its own
     restarted: Callable[[], None]  # a new epoch: what was shown of the old one is void
     overdue: Callable[[Skip], None]  # the engine is still at a tick whose time is over; once per tick
 
@@ -68,6 +69,7 @@ class Drive:
         self._stopped_ns: int | None = None  # where the clock stands, when it does
         self._newest: Observation | None = None
         self._overdue_t0_ns: int | None = None  # of the tick that was last said to be overdue
+        self._news = News(sinks.ticked)
         timing = settings.timing
         self._worker = Worker(
             engine, self._on_outcome, now_ns, timing.max_result_age, settings.engine.deadline, timing.max_input_age
@@ -203,8 +205,8 @@ class Drive:
         return self._worker.ask(scene, question, options), scene.t0_ns
 
     def stop(self, timeout: float) -> bool:
-        """Stop the worker; False when the engine is still busy after `timeout` s."""
-        return self._worker.stop(timeout)
+        """Stop the worker and tell the last news; False when the engine is still busy after `timeout` s."""
+        return self._worker.stop(timeout) and self._news.stop(timeout)
 
     # What there is to know
 
@@ -293,7 +295,7 @@ class Drive:
             with self._lock:
                 self._silent = False
                 self._tally.published(outcome.observation.t0_ns, stages, age)
-            self._sinks.ticked()
+            self._news.add(self.tick_report())
 
     def _skip(self, skip: Skip) -> None:
         with self._lock:
@@ -301,4 +303,4 @@ class Drive:
             self._tally.skipped(skip)
             in_a_row = self._tally.skips_in_a_row
         self._sinks.announce(skip, in_a_row)
-        self._sinks.ticked()
+        self._news.add(self.tick_report())

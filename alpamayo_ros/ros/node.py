@@ -13,6 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -38,7 +39,7 @@ from alpamayo_ros.ros.drive import Sinks
 from alpamayo_ros.ros.logs import RosLogHandler
 from alpamayo_ros.ros.outputs import OUTPUT_QOS
 from alpamayo_ros.ros.parameters import NodeParameters
-from alpamayo_ros.ros.report import NodeReport
+from alpamayo_ros.ros.report import NodeReport, TickReport
 from alpamayo_ros.ros.reporter import Reporter
 from alpamayo_ros.ros.services import Services
 from alpamayo_ros.ros.status import status_message
@@ -159,7 +160,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load and warm up the engine, and create the outputs."""
         settings, started = self.settings, time.monotonic()
-        sinks = Sinks(self._publish, self._announce, self._publish_status, self._on_restart, self._on_overdue)
+        sinks = Sinks(self._publish, self._announce, self._tell, self._on_restart, self._on_overdue)
         made = configured(
             self, settings, self._make_engine, sinks, self._transforms, self._input_group, self._reporter.loading
         )
@@ -249,7 +250,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_overdue(self, skip: Skip) -> None:
         self.get_logger().error(f"the engine is at its tick for too long: {skip.describe()}")
         self._publish_nothing(skip.reason)
-        self._publish_status()
+        self._status.publish(status_message(self._report()))
 
     def _publish_nothing(self, reason: SkipReason) -> None:
         if self._configured is not None:
@@ -258,8 +259,8 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _report(self) -> NodeReport:
         return self._reporter.report(self.settings, self.state, self._configured)
 
-    def _publish_status(self) -> None:
-        self._status.publish(status_message(self._report()))
+    def _tell(self, tick: TickReport) -> None:
+        self._status.publish(status_message(replace(self._report(), tick=tick)))
 
     def _on_heartbeat(self) -> None:
         self._clock_watch.check()

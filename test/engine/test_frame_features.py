@@ -147,6 +147,26 @@ def test_what_is_being_encoded_is_used_at_once_and_seen_by_others_at_the_end(
     assert tower.images == 2
 
 
+def test_who_has_nothing_to_encode_waits_for_nobody(
+    features: FrameFeatures, tower: Tower, beside: Callable[..., Future[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the lock nor for the stream, on which another thread may be encoding the next tick's frames."""
+    there, coming = frame(1), frame(2)
+    features.prepare([there])
+    tower.entered.clear()
+    tower.open.clear()
+    preparing = beside(features.prepare, [coming])
+    assert tower.entered.wait(5)
+    waits: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in ("_synchronize", "_let_reader_wait"):
+            patch.setattr(features, name, lambda name=name: waits.append(name))
+        assert get(features, there)[0].encoded == 0
+        assert waits == []
+    tower.open.set()
+    preparing.result(5)
+
+
 def test_a_fault_of_who_uses_frames_loses_none_of_them(features: FrameFeatures, tower: Tower) -> None:
     one = frame(1)
     with pytest.raises(ValueError, match="the prompt is too long"), features.use([one], Clock()):

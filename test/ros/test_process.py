@@ -72,11 +72,14 @@ def end(process, number):
     ],
     ids=["active", "unconfigured"],
 )
-def test_a_signal_ends_it_in_order(ros_domain, number, arguments, said):
+def test_a_signal_ends_it_in_order(ros_domain, live, number, arguments, said):
     process = start("--params-file", str(RIG), *arguments)
     if said:
         output_until(process, said)
-    time.sleep(0.5 if said else 4)
+    else:
+        driver = live.driver(connect=False)
+        driver.wait_for("status", lambda status: status.lifecycle_state == "unconfigured", timeout=30.0)
+    time.sleep(0.5)
     code, rest, seconds = end(process, number)
     assert (code, "Traceback" in rest) == (0, False), rest
     assert seconds < 5

@@ -14,6 +14,7 @@ from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.null_engine import NullEngine
 from alpamayo_ros.ros.drive import Drive, Sinks
+from alpamayo_ros.ros.report import TickReport
 
 Event = dict[str, Any]
 SECOND = 1_000_000_000
@@ -47,13 +48,15 @@ class Ride:
         self.published: list[Outcome] = []
         self.skips: list[tuple[float, Skip]] = []  # when, and why
         self.overdue: list[Skip] = []
+        self.news: list[TickReport] = []
+        self.tell: Callable[[TickReport], None] = self.news.append
         self.sent = dict.fromkeys([*(camera.strip("[]") for camera in cameras), "odometry"], 0)
         self.at = 0.0
         self._offset = 0.0  # of the clock to `at`
         self._clock_runs = True
         self._next_poll = self._next_heartbeat = -1.0
         self.settle: Callable[[], None] = self.wait_for_engine
-        sinks = Sinks(self._publish, self._announce, lambda: None, lambda: None, self.overdue.append)
+        sinks = Sinks(self._publish, self._announce, self._tell, lambda: None, self.overdue.append)
         self.drive = Drive(parse_settings(flat), engine or NullEngine(), self.now_ns, sinks)
         self.drive.activate()
 
@@ -136,6 +139,9 @@ class Ride:
     def _publish(self, outcome: Outcome, frame_id: str) -> float:
         self.published.append(outcome)
         return (self.now_ns() - outcome.observation.t0_ns) / SECOND
+
+    def _tell(self, tick: TickReport) -> None:
+        self.tell(tick)
 
     def _announce(self, skip: Skip, in_a_row: int) -> None:
         assert skip.reason in SkipReason

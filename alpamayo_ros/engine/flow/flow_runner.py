@@ -48,18 +48,15 @@ class FlowRunner:
         self._weight = torch.ones(1, device=device)
         self._times = time_grid(shape.steps, device)
         self._attend = attention_for(device)
-        self._replayed: Replayed[Tensor] | None = (
-            None  # it holds this runner: one that isn't captured goes with its tick
-        )
+        self._replayed = Replayed[Tensor]()
 
     def rehearse(self) -> None:
-        """Do it once, on the current stream: what is compiled on first use then is there for `capture`."""
+        """Do once what `run` does: it compiles what is compiled on first use."""
         self._flow()
 
     def capture(self, memory: GraphMemory) -> None:
         """Record the flow on CUDA; from then on `run` replays it, whatever the lengths of the prefixes."""
-        self._replayed = Replayed(self._flow)
-        self._replayed.capture(memory)
+        self._replayed.capture(self._flow, memory)
 
     def run(self, prefixes: Sequence[KVPrefix], noise: Tensor, weight: float = 1.0) -> Tensor:
         """Denoise.
@@ -74,7 +71,7 @@ class FlowRunner:
             [R G, N, 2] float32; the next run overwrites it.
         """
         self._fill(prefixes, noise, weight)
-        return self._flow() if self._replayed is None else self._replayed()
+        return self._replayed(self._flow)
 
     def velocity(self, prefixes: Sequence[KVPrefix], weight: float = 1.0) -> Velocity:
         """The velocity field itself, for looking at single steps."""

@@ -69,15 +69,15 @@ class DecodeStep:
         self._table = torch.zeros(rows, width, dtype=torch.int32, device=device)
         self._shared = torch.zeros(1, dtype=torch.int32, device=device) if rows > 1 else None  # tokens
         self._filled_from: PagedCache | None = None
-        self._replayed = Replayed(self._step)
+        self._replayed = Replayed[tuple[Tensor, Tensor]]()
 
     def rehearse(self) -> None:
-        """See Replayed."""
-        self._replayed.rehearse()
+        """Do the step once: it compiles what is compiled on first use."""
+        self._step()
 
     def capture(self, memory: GraphMemory) -> None:
         """Record the step on CUDA."""
-        self._replayed.capture(memory)
+        self._replayed.capture(self._step, memory)
 
     def run(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int]) -> Tensor:
         """Read tokens [rows of the cache, M or less]; the cache is as long afterwards as before: the caller counts.
@@ -87,7 +87,7 @@ class DecodeStep:
             where M is above MOST_LOGITS. The next run overwrites it.
         """
         self._fill(cache, token_ids, rope_deltas, [NO_KEY] * len(cache.rows))
-        return self._replayed()[0][: len(cache.rows)]
+        return self._replayed(self._step)[0][: len(cache.rows)]
 
     def start(
         self,
@@ -117,7 +117,7 @@ class DecodeStep:
 
     def go_on(self, rows: int) -> Tensor:
         """Read what was drawn, and draw again: each row's next key is that of its next place."""
-        return self._replayed()[1][:rows]
+        return self._replayed(self._step)[1][:rows]
 
     def _fill(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int], keys: Sequence[Key]) -> None:
         (count, tokens), device = token_ids.shape, self._table.device

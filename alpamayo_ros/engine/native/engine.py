@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
-from alpamayo_ros.engine.device import resize_for, resolve_device, resolve_dtype
+from alpamayo_ros.engine.device import device_index, resize_for, resolve_device, resolve_dtype
 from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.fp8 import check_fp8
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
@@ -45,7 +45,7 @@ class NativeEngine(StepwiseEngine):
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
         self.info = replace(self.info, quantization=model.quantization)
         self._native = model
-        index = _index(model.device)
+        index = device_index(model.device)
         self._thread = OwnThread("native", lambda: _use(index))
 
     @classmethod
@@ -142,10 +142,3 @@ def _use(index: int | None) -> None:
     """Let a new thread work on this device; it would begin with the first."""
     if index is not None:
         torch.cuda.set_device(index)
-
-
-def _index(device: torch.device) -> int | None:
-    """Its number, where "cuda" alone is the calling thread's; None: it isn't CUDA."""
-    if device.type != "cuda":
-        return None
-    return torch.cuda.current_device() if device.index is None else device.index

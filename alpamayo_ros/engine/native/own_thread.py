@@ -16,36 +16,48 @@ class OwnThread:
 
     Args:
         name: The thread's.
-        begin: What it does first.
+        begin: What it does first; what that raises is raised here.
     """
 
     def __init__(self, name: str, begin: Callable[[], None]) -> None:
         self._waiting: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, args=(begin,), name=name, daemon=True)
+        self._closed = False
+        self._asking = threading.Lock()  # so that nothing is asked for behind the end
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+        try:
+            self.run(begin)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Have this done, and wait for its result; what it raises is raised here."""
+        """Have this done, and wait for its result; what it raises is raised here.
+
+        Raises:
+            RuntimeError: the thread has been closed.
+        """
         result: Future[Result] = Future()
-        self._waiting.put((lambda: work(*arguments), result))
-        return result.result()
+        with self._asking:
+            if self._closed:
+                raise RuntimeError(f"the thread {self._thread.name!r} is closed; nothing can be asked of it any more")
+            self._waiting.put((lambda: work(*arguments), result))
+        try:
+            return result.result()
+        finally:
+            del result  # it holds what was raised, and that this frame: what failed would be held until a collection
 
     def close(self) -> None:
         """Wait until what was asked for is done, and end the thread."""
-        self._waiting.put(None)
+        with self._asking:
+            self._closed = True
+            self._waiting.put(None)
         self._thread.join()
 
-    def _serve(self, begin: Callable[[], None]) -> None:
-        fault: BaseException | None = None
-        try:
-            begin()
-        except BaseException as error:  # who asks for something is told
-            fault = error
+    def _serve(self) -> None:
         while (asked := self._waiting.get()) is not None:
             work, result = asked
             try:
-                if fault is not None:
-                    raise fault
                 result.set_result(work())
             except BaseException as error:
                 result.set_exception(error)

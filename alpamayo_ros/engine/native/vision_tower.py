@@ -88,9 +88,9 @@ class _Tower:
         self._cosines, self._sines = _rotary(row, column, visual.blocks[0].attn.head_dim)
         self._rotate = _rotation_for(device)
         self._pixels = torch.zeros(rows * columns, weight[0].numel(), device=device)
-        self._replayed = Replayed(self._tower)
+        self._replayed = Replayed[tuple[Tensor, Tensor]]()
         if lane is not None:
-            self._replayed.capture(lane.memory, lane.stream)
+            self._replayed.capture(self._tower, lane.memory, lane.stream)
 
     def start(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Begin with patches [rows columns, values].
@@ -100,11 +100,11 @@ class _Tower:
         """
         if self._lane is None:
             self._pixels.copy_(pixels)
-            return self._replayed()
+            return self._replayed(self._tower)
         self._lane.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._lane.stream):
             self._pixels.copy_(pixels)
-            return self._replayed()
+            return self._replayed(self._tower)
 
     def join(self) -> None:
         """Let what is queued next wait for the result."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -60,7 +59,6 @@ def test_memory_stays_as_it_is_after_warming_up(rounded: NativeEngine) -> None:
 
     run()
     run()
-    gc.collect()  # what is left of the exact engines
     assert run() == run()
 
 

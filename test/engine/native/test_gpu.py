@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -59,6 +60,7 @@ def test_graphs_and_kernels_answer_as_the_reference(
         ours = engine.predict(observation, its)
         assert ours.reasoning_token_ids == theirs.reasoning_token_ids
         np.testing.assert_allclose(ours.xyz, theirs.xyz, atol=2e-3)
+    reference.close()
 
 
 def test_frames_that_are_prepared_while_a_tick_runs_change_no_answer(engine: NativeEngine) -> None:
@@ -85,6 +87,7 @@ def test_memory_stays_as_it_is_after_warming_up(engine: NativeEngine) -> None:
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
+    gc.collect()  # of engines that other tests have closed, or else it is freed between two runs
     run()  # captures this size of image, and fills what is kept of frames
     run()
     assert run() == run()

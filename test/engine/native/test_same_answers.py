@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +157,21 @@ def test_rows_that_a_captured_step_has_too_many_of_change_nothing(native: Native
     four = native.predict(observation, replace(options, num_samples=4))
     assert three.reasoning_token_ids == four.reasoning_token_ids[:3]
     np.testing.assert_allclose(three.xyz, four.xyz[:3], atol=ROUNDING)
+
+
+def test_what_an_engine_has_held_is_free_when_it_is_closed(checkpoint: Path) -> None:
+    """At once: nobody knows when the garbage collector comes by, and a device's memory isn't its reason to."""
+    engine = NativeEngine.load(str(checkpoint), device="cpu", max_samples=2, max_cameras=1)
+    engine.predict(drive((1,)), replace(SHORT, flow_steps=3))
+    backbone = engine._native.backbone
+    held = [weakref.ref(each) for each in (backbone, backbone._text, engine._native.pool, engine._native.network)]
+    del backbone
+    gc.disable()
+    try:
+        engine.close()
+        assert [each() for each in held] == [None] * len(held)
+    finally:
+        gc.enable()
 
 
 @torch.inference_mode()

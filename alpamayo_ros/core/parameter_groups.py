@@ -110,7 +110,7 @@ class SamplingSettings:
     )
     deadline_ms: float = declare(
         0.0,
-        "After this time the reasoning is cut, and the path follows, ms; 0: no limit.",
+        "So long after its first token the reasoning is cut, and the path follows, ms; 0: no limit.",
         low=0,
         high=60000,
         dynamic=True,

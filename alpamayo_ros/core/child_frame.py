@@ -20,9 +20,11 @@ class ChildFrame:
 
     def __init__(self, settings: OdometrySettings) -> None:
         self.warning = ""
-        self._base_frame = settings.base_frame
+        self._base_frame = settings.base_frame.lstrip("/")
         self._given = Mounting.from_xyz_rpy(settings.child_to_base)
         self._static = StaticTransforms()
+        self._used = "", self._given  # by the last pose: its child frame, and where base_frame is in it
+        self._number = 1  # of the way
         self._found: dict[str, Mounting | None] = {}  # child frame -> where base_frame is in it, by _static
 
     def add_static(self, message: Any) -> None:
@@ -32,7 +34,7 @@ class ChildFrame:
 
     def mounting(self, child_frame_id: str) -> Mounting:
         """Where base_frame is in that child frame."""
-        known = child_frame_id in ("", self._base_frame) or not self._given.is_identity
+        known = child_frame_id.lstrip("/") in ("", self._base_frame) or not self._given.is_identity
         found = self._given if known else self._by_transforms(child_frame_id)
         self.warning = (
             ""
@@ -52,4 +54,17 @@ class ChildFrame:
     def base_pose(self, pose: EgoPose, child_frame_id: str) -> EgoPose:
         """The pose of base_frame; one that is no pose stays as it is, for the builder to refuse by name."""
         mounting = self.mounting(child_frame_id)
-        return pose if pose_fault(pose) is not None else mounting.base_pose(pose)
+        if pose_fault(pose) is not None:
+            return pose
+        former, used = self._used
+        if former == child_frame_id and used is not mounting and not used.is_near(mounting):
+            self._number += 1
+        self._used = child_frame_id, mounting
+        return mounting.base_pose(pose)
+
+    def label(self, child_frame_id: str) -> str:
+        """The child frame's name for the builder: another one when base_frame's place in it has changed.
+
+        Poses before and after don't go together, as those of different frames don't.
+        """
+        return f"{child_frame_id} (way {self._number})" if self._number > 1 else child_frame_id

@@ -58,7 +58,7 @@ class EgoBuffer:
         self._standstill_padding = standstill_padding
         self._stamps: list[int] = []
         self._poses: list[EgoPose] = []
-        self._speed = self._rate = 0.0  # of the newest step
+        self._speed = self._rate = math.nan  # of the newest step that was no jump; NaN: there was none yet
         self.jump: Mapping[str, Any] | None = None  # numbers of the last jump
         self.jump_ns: int | None = None  # stamp of the first pose after it
 
@@ -185,7 +185,7 @@ class EgoBuffer:
             reasons = self._after_jump(wanted)
             length = round((t0_ns - stamps[0]) * 1e-9, 6)
             reasons[SkipReason.EGO_HISTORY_SHORT] = {"length_s": length, "needed_s": HISTORY_NS * 1e-9}
-        gap = max((self._gap_around(stamp) for stamp in wanted if stamp >= stamps[0]), default=0)
+        gap = max((self.gap_around(stamp) for stamp in wanted if stamp >= stamps[0]), default=0)
         if gap > self._max_gap_ns:
             numbers = {"gap_s": round(gap * 1e-9, 6), "max_odometry_gap": self._max_gap_ns * 1e-9}
             reasons[SkipReason.ODOMETRY_GAP] = numbers
@@ -196,7 +196,8 @@ class EgoBuffer:
             return {SkipReason.ODOMETRY_JUMP: self.jump}
         return {}
 
-    def _gap_around(self, stamp_ns: int) -> int:
+    def gap_around(self, stamp_ns: int) -> int:
+        """How far apart the poses are that are around a stamp between the first and the last, ns."""
         at = bisect_left(self._stamps, stamp_ns)
         return 0 if self._stamps[at] == stamp_ns else self._stamps[at] - self._stamps[at - 1]
 
@@ -234,14 +235,15 @@ class EgoBuffer:
         seconds = (pose.stamp_ns - last.stamp_ns) * 1e-9
         distance = math.dist(last.position, pose.position)
         angle = 2 * math.acos(min(abs(float(last.orientation @ pose.orientation)), 1.0))
-        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed)
-        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate)
-        if last.linear_velocity is None and pose.linear_velocity is None and len(self._poses) == 1:
+        known = not math.isnan(self._speed)
+        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed if known else 0.0)
+        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate if known else 0.0)
+        if last.linear_velocity is None and pose.linear_velocity is None and not known:
             speed, rate = TOP_SPEED, TOP_RATE  # nothing says yet how it moves
-        self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
         far = distance > self._max_jump + JUMP_FACTOR * speed * seconds
         turned = angle > JUMP_ANGLE + JUMP_FACTOR * rate * seconds
         if not (far or turned):
+            self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
             return False
         self.jump_ns = pose.stamp_ns
         self.jump = {

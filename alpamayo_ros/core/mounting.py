@@ -28,6 +28,16 @@ class Mounting:
         """Whether both frames are the same."""
         return not self.position.any() and bool(np.array_equal(self.rotation, np.eye(3)))
 
+    @property
+    def key(self) -> bytes:
+        """The same for the same place."""
+        return self.position.tobytes() + self.rotation.tobytes()
+
+    def is_near(self, other: Mounting) -> bool:
+        """Whether both are the same but for rounding: within 1e-6 m, and 1e-6 in each number of the rotation."""
+        near = np.allclose(self.position, other.position, rtol=0, atol=1e-6)
+        return bool(near and np.allclose(self.rotation, other.rotation, rtol=0, atol=1e-6))
+
     def inverse(self) -> Mounting:
         """The pose of the child frame in base_link."""
         return Mounting(-self.rotation.T @ self.position, self.rotation.T)

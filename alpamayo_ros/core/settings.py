@@ -259,6 +259,11 @@ def _contradictions(settings: Settings) -> list[str]:
         )
     if settings.odometry.source == "tf" and settings.output.publish_tf:
         problems.append("publish_tf is True: with odometry.source tf somebody else publishes that transform")
+    if settings.odometry.source == "tf" and any(settings.odometry.child_to_base):
+        problems.append(
+            f"odometry.child_to_base is {list(settings.odometry.child_to_base)}: with odometry.source tf the "
+            "transforms lead to odometry.base_frame itself; leave it all 0"
+        )
     fault = text_fault(settings.sampling.given_reasoning)
     if fault is not None:
         problems.append(f"sampling.given_reasoning can't be used: {fault}")

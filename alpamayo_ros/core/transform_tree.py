@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,52 +13,73 @@ from alpamayo_ros.core.incoming import mounting_from_transform
 from alpamayo_ros.core.mounting import Mounting
 
 Edge = tuple[str, str]  # parent and child
+MOST_DESCRIBED = 12
 
 
 def edge_of(transform: Any) -> Edge:
-    """The frames of a geometry_msgs/TransformStamped."""
+    """The frames of a geometry_msgs/TransformStamped, without the slash of ROS 1."""
     return transform.header.frame_id.lstrip("/"), transform.child_frame_id.lstrip("/")
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
-    """From a frame down to another one."""
+class Link:
+    """A frame in its parent."""
 
-    place: Mounting  # of the lower frame in the upper one
-    moving: Edge | None  # the lowest transform that moves; None when all are static
+    edge: Edge
+    place: Mounting | None  # None: it moves
 
 
 class TransformTree:
-    """What is known of frames: for each, where it is in its parents, as last said."""
+    """A frame has one parent, the one that was named last, as tf2 has it."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, dict[str, tuple[Mounting, bool]]] = {}  # child -> parent -> where, and if it moves
-        self._counts: dict[Edge, int] = {}
+        self.changes = 0  # of a parent, or of a place that doesn't move
+        self._links: dict[str, Link] = {}  # by child
+        self._counts: Counter[Edge] = Counter()
 
-    def add(self, transforms: Iterable[Any], *, moving: bool) -> None:
-        """Transforms of a message; one that is no rotation is ignored."""
+    def add_moving(self, edge: Edge) -> None:
+        """A transform of /tf has come."""
+        self._counts[edge] += 1
+        link = self._links.get(edge[1])
+        if link is None or link.place is not None or link.edge != edge:
+            self._links[edge[1]] = Link(edge, None)
+            self.changes += 1
+
+    def add_static(self, transforms: Iterable[Any]) -> None:
+        """Transforms of /tf_static; one that is none is ignored."""
         for transform in transforms:
-            mounting = mounting_from_transform(transform)
-            if mounting is not None:
-                edge = edge_of(transform)
-                self._parents.setdefault(edge[1], {})[edge[0]] = (mounting, moving)
-                self._counts[edge] = self._counts.get(edge, 0) + 1
+            edge, place = edge_of(transform), mounting_from_transform(transform)
+            if place is None:
+                continue
+            self._counts[edge] += 1
+            link = self._links.get(edge[1])
+            if link is None or link.place is None or link.edge != edge or link.place.key != place.key:
+                self._links[edge[1]] = Link(edge, place)
+                self.changes += 1
 
-    def moving_way(self, parent: str, child: str) -> Way | None:
-        """The shortest way from a parent down to a child; None when there is none that moves."""
-        ways = {child: Way(Mounting(np.zeros(3), np.eye(3)), None)}
-        waiting = deque([child])
-        while waiting and parent not in ways:
-            here = waiting.popleft()
-            below = ways[here]
-            for above, (mounting, moving) in self._parents.get(here, {}).items():
-                if above not in ways:
-                    lowest = below.moving or ((above, here) if moving else None)
-                    ways[above] = Way(mounting.then(below.place), lowest)
-                    waiting.append(above)
-        found = ways.get(parent)
-        return found if found is not None and found.moving is not None else None
+    def way(self, parent: str, child: str) -> tuple[Link, ...] | None:
+        """From a parent down to a child; None when none leads there, or nothing on it moves."""
+        found: list[Link] = []
+        frame = child
+        while frame != parent:
+            link = self._links.get(frame)
+            if link is None or len(found) > len(self._links):  # it goes round in circles
+                return None
+            found.insert(0, link)
+            frame = link.edge[0]
+        return tuple(found) if any(link.place is None for link in found) else None
 
     def describe(self) -> str:
         """Every transform with its number of messages, in words."""
-        return ", ".join(f"{parent} -> {child} ({count})" for (parent, child), count in sorted(self._counts.items()))
+        known = sorted(self._counts.items())
+        text = ", ".join(f"{parent} -> {child} ({count})" for (parent, child), count in known[:MOST_DESCRIBED])
+        return text + (f" and {len(known) - MOST_DESCRIBED} more" if len(known) > MOST_DESCRIBED else "")
+
+
+def composed(links: Iterable[Link]) -> Mounting:
+    """Where the last frame is in the first one; none of them moves."""
+    place = Mounting(np.zeros(3), np.eye(3))
+    for link in links:
+        assert link.place is not None
+        place = place.then(link.place)
+    return place

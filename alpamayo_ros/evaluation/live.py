@@ -62,6 +62,7 @@ class LiveEvaluation:
         self._skipped: set[tuple[int, str]] = set()
         self.skips: list[Record] = []  # ticks that the node skipped
         self.odometry_frame = ""
+        self._frames = ("", "")  # of the newest pose
         self.start_ns = 0  # of the first odometry; a node in simulated time skips ticks at 0 before
         self._statuses: list[Any] = []  # the first and the newest
         self.incomplete = 0  # ticks of which a message is missing, or the history
@@ -75,22 +76,24 @@ class LiveEvaluation:
     def add_odometry(self, message: Any) -> None:
         """A nav_msgs/Odometry. What the node would refuse is left out."""
         pose = self._child_frame.base_pose(pose_from_message(message), message.child_frame_id)
-        self._add_pose(pose, message.header.frame_id)
+        self._add_pose(pose, message.header.frame_id, self._child_frame.label(message.child_frame_id))
 
     def add_transforms(self, message: Any) -> bool:
         """A tf2_msgs/TFMessage of /tf, for `odometry.source` tf. Whether it told the vehicle's pose."""
         poses = self._odometry.poses(message.transforms)
         for pose in poses:
-            self._add_pose(pose, self._odometry.parent)
+            self._add_pose(pose, self._odometry.parent, self._odometry.child_label)
         return bool(poses)
 
-    def _add_pose(self, pose: EgoPose, frame_id: str) -> None:
+    def _add_pose(self, pose: EgoPose, frame_id: str, child_frame: str) -> None:
         if pose.stamp_ns <= 0 or pose_fault(pose) is not None:
             return
         pose = replace(pose, stamp_ns=pose.stamp_ns + self._offset_ns)
         self.odometry_frame = frame_id
         self.start_ns = self.start_ns or pose.stamp_ns
-        if pose.stamp_ns < self._newest_ns - RESTART_NS:  # a bag that begins again
+        frames, self._frames = self._frames, (frame_id, child_frame)
+        # a bag that begins again, or poses that don't go with the former ones
+        if pose.stamp_ns < self._newest_ns - RESTART_NS or self._frames != frames:
             self.incomplete += len(self._waiting)
             self._poses, self._waiting, self._newest_ns, self._pruned_ns = {}, {}, 0, 0
         self._poses.setdefault(pose.stamp_ns, pose)

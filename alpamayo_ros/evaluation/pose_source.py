@@ -82,7 +82,7 @@ class OdometryPoses:
         """One."""
         content = message.message
         pose = self._child_frame.base_pose(pose_from_message(content), content.child_frame_id)
-        return [ReceivedPose(pose, content.header.frame_id, content.child_frame_id)]
+        return [ReceivedPose(pose, content.header.frame_id, self._child_frame.label(content.child_frame_id))]
 
     def add_static(self, content: Any) -> None:
         """It may say where the child frame is in base_link."""

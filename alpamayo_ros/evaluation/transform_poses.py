@@ -8,9 +8,8 @@ from typing import Any
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.parameter_groups import TF_TOPIC
 from alpamayo_ros.core.settings import OdometrySettings
-from alpamayo_ros.core.transform_odometry import DEFAULT_WINDOW, LONGEST_SPAN, TransformOdometry
-from alpamayo_ros.core.transform_tree import TransformTree
-from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.core.transform_odometry import TransformOdometry
+from alpamayo_ros.core.transform_tree import TransformTree, edge_of
 from alpamayo_ros.evaluation.bag import BagMessage, BagReader
 from alpamayo_ros.evaluation.pose_source import TF_STATIC_TOPIC, TRANSFORMS, OdometryPoses, PoseSource, ReceivedPose
 
@@ -23,45 +22,46 @@ class TransformFrames:
 
     parent: str = ""  # "": odom, or map where no transforms lead from odom
     child: str = ""  # "": odometry.base_frame
-    window: float = DEFAULT_WINDOW  # s that the velocity is a mean over
 
 
 class TransformPoses:
-    """Poses as TransformOdometry has them.
-
-    Raises:
-        ConfigurationError: the window can't be used.
-    """
+    """Poses as TransformOdometry has them. `odometry.child_to_base` is of an odometry, and doesn't count here."""
 
     topic, kind, chosen_by = TF_TOPIC, TRANSFORMS, "--pose-source tf, or parameter odometry.source"
-    warning = ""  # whoever asks for frames by name gets these
 
     def __init__(self, frames: TransformFrames, settings: OdometrySettings) -> None:
-        if not 0.01 <= frames.window <= LONGEST_SPAN:
-            raise ConfigurationError(f"a window of {frames.window} s: expected 0.01 to {LONGEST_SPAN} s")
         child = frames.child or settings.base_frame
         self._frames = replace(frames, parent=frames.parent.lstrip("/"), child=child.lstrip("/"))
-        self._settings = settings
+        self._settings = replace(settings, child_to_base=OdometrySettings.child_to_base)
         self._odometry = self._heard_nothing()
 
     @property
     def description(self) -> str:
-        """The frames and the window."""
-        parent = self._frames.parent or " or ".join(PARENTS)
-        return f"tf from {parent} to {self._frames.child}, velocity over {self._frames.window:g} s"
+        """The frames."""
+        return f"tf from {self._frames.parent or ' or '.join(PARENTS)} to {self._frames.child}"
+
+    @property
+    def warning(self) -> str:
+        """That poses lack something to the end."""
+        return self._odometry.warning
 
     def prepare(self, bag: BagReader) -> list[str]:
         """Choose the parent frame; that no moving transforms lead from it to the child."""
         tree = TransformTree()
         statics = [TF_STATIC_TOPIC] if bag.topics.get(TF_STATIC_TOPIC) == TRANSFORMS else []
-        wanted = self._frames.parent or PARENTS[0]
-        for message in bag.messages([*statics, TF_TOPIC]):
-            tree.add(message.message.transforms, moving=message.topic == TF_TOPIC)
-            if message.topic == TF_TOPIC and tree.moving_way(wanted, self._frames.child) is not None:
-                break
         candidates = (self._frames.parent,) if self._frames.parent else PARENTS
+        found = set[str]()
+        for message in bag.messages([*statics, TF_TOPIC]):
+            if message.topic == TF_STATIC_TOPIC:
+                tree.add_static(message.message.transforms)
+            else:
+                for transform in message.message.transforms:
+                    tree.add_moving(edge_of(transform))
+            found |= {parent for parent in candidates if tree.way(parent, self._frames.child) is not None}
+            if candidates[0] in found:
+                break
         for parent in candidates:
-            if tree.moving_way(parent, self._frames.child) is not None:
+            if parent in found:
                 self._frames = replace(self._frames, parent=parent)
                 self._odometry = self._heard_nothing()
                 return []
@@ -72,10 +72,10 @@ class TransformPoses:
         ]
 
     def poses(self, message: BagMessage) -> list[ReceivedPose]:
-        """Those of a message on /tf: none, if it has only other transforms."""
+        """Those that a message on /tf makes known: often none."""
         odometry = self._odometry
         found = odometry.poses(message.message.transforms)
-        return [ReceivedPose(pose, odometry.parent, odometry.child) for pose in found]
+        return [ReceivedPose(pose, odometry.parent, odometry.child_label) for pose in found]
 
     def add_static(self, content: Any) -> None:
         """Transforms on the way, and from the child to base_link."""
@@ -87,7 +87,7 @@ class TransformPoses:
 
     def _heard_nothing(self) -> TransformOdometry:
         frames = self._frames
-        return TransformOdometry(frames.parent, frames.child, ChildFrame(self._settings), frames.window)
+        return TransformOdometry(frames.parent, frames.child, ChildFrame(self._settings))
 
 
 def poses_by_settings(settings: OdometrySettings) -> PoseSource:

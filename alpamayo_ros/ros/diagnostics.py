@@ -121,7 +121,7 @@ def _camera(report: NodeReport, camera: CameraReport) -> DiagnosticStatus:
 
 
 def _odometry(report: NodeReport) -> DiagnosticStatus:
-    odometry = report.odometry
+    odometry, warnings = report.odometry, report.odometry.warnings
     values: dict[str, object] = {
         "topic": odometry.topic,
         "rate_hz": odometry.rate,
@@ -135,12 +135,12 @@ def _odometry(report: NodeReport) -> DiagnosticStatus:
         return _status("odometry", OK, "not listening: the node is not active", values)
     if math.isnan(odometry.age):
         what = f"nothing on {odometry.topic} yet" if not odometry.received else "no message could be used"
-        return _status("odometry", ERROR, f"{SkipReason.WAITING_FOR_ODOMETRY}: {what}", values)
+        return _status("odometry", ERROR, "; ".join((f"{SkipReason.WAITING_FOR_ODOMETRY}: {what}", *warnings)), values)
     if odometry.age > report.max_odometry_age:
         text = f"{SkipReason.ODOMETRY_STALE}: newest pose is {_old(odometry.age)}"
-        return _status("odometry", ERROR, text, values)
-    if odometry.warnings:
-        return _status("odometry", WARN, "; ".join(odometry.warnings), values)
+        return _status("odometry", ERROR, "; ".join((text, *warnings)), values)
+    if warnings:
+        return _status("odometry", WARN, "; ".join(warnings), values)
     return _status("odometry", OK, "ok", values)
 
 

@@ -122,7 +122,7 @@ class Inputs:
     def _on_odometry(self, message: Odometry) -> None:
         frame_id, child_frame_id = message.header.frame_id, message.child_frame_id
         pose = self._transforms.base_pose(pose_from_message(message), frame_id, child_frame_id)
-        self._add_pose(pose, frame_id, child_frame_id)
+        self._add_pose(pose, frame_id, self._transforms.label(child_frame_id))
 
     def _on_transforms(self, message: Any) -> None:
         for pose in self._transforms.poses(message):

@@ -106,7 +106,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
         self._clock_watch = ClockWatch(self, self._on_clock_began, self._on_time_jump)
         child_frame = ChildFrame(self.settings.odometry)
         self._transforms = Transforms(self, self.settings, child_frame, self._input_group)
-        self._reporter = Reporter(self, self._clock_watch, child_frame)
+        self._reporter = Reporter(self, self._clock_watch, self._transforms)
         # ordinary publishers: they speak in every lifecycle state
         self._status = self.create_publisher(InferenceStatus, "~/output/status", OUTPUT_QOS)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from rclpy.node import Node
 
-from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.settings import CameraSettings, Settings
 from alpamayo_ros.core.types import Skip, SkipReason
 from alpamayo_ros.engine.base import Engine, EngineHealth, SupervisedEngine
@@ -17,6 +16,7 @@ from alpamayo_ros.ros.intake import Intake
 from alpamayo_ros.ros.memory_watch import MemoryWatch
 from alpamayo_ros.ros.report import CameraReport, NodeReport, OdometryReport, TickReport
 from alpamayo_ros.ros.topics import Publishers, look_at_publishers, subscriber_faults
+from alpamayo_ros.ros.transforms import Transforms
 
 
 class Reporter:
@@ -25,16 +25,16 @@ class Reporter:
     Args:
         node: for the graph, the clock and the name.
         clock_watch: of the node's clock.
-        child_frame: of the odometry.
+        transforms: of the odometry.
     """
 
-    def __init__(self, node: Node, clock_watch: ClockWatch, child_frame: ChildFrame) -> None:
+    def __init__(self, node: Node, clock_watch: ClockWatch, transforms: Transforms) -> None:
         self.engine_state = "not configured"
         self.engine_failed = False
         self._node = node
         self._clock_watch = clock_watch
         self._memory_watch = MemoryWatch()
-        self._child_frame = child_frame
+        self._transforms = transforms
         self._publishers: dict[str, Publishers] = {}  # by topic
         self._output_faults: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ class Reporter:
             received=intake.odometry_received,
             dropped=intake.odometry_dropped,
             faults=publishers.faults,
-            warnings=tuple(filter(None, (*publishers.warnings, self._child_frame.warning, *intake.warnings))),
+            warnings=(*publishers.warnings, *self._transforms.warnings, *intake.warnings),
         )
 
 

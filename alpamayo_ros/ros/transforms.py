@@ -47,26 +47,39 @@ class Transforms:
         self._child_frame = child_frame
         self._base_frame = settings.odometry.base_frame
         self._publisher: Any = None
+        self._is_source = settings.odometry.source == "tf"
         self._odometry = TransformOdometry(settings.odometry.tf_parent, self._base_frame, child_frame)
         if TFMessage is not None:
             add_static = self._odometry.add_static
             node.create_subscription(TFMessage, "/tf_static", add_static, STATIC_QOS, callback_group=group)
-        elif settings.odometry.source == "tf":
+        elif self._is_source:
             raise ConfigurationError("odometry.source is 'tf': that needs tf2_msgs, which is not installed")
         if settings.output.publish_tf:
             if TFMessage is None:
                 raise ConfigurationError("publish_tf is True: that needs tf2_msgs, which is not installed")
             self._publisher = node.create_publisher(TFMessage, "/tf", 100)
 
+    def label(self, child_frame_id: str) -> str:
+        """The child frame's name for the drive: another one when base_link's place in it has changed."""
+        return self._child_frame.label(child_frame_id)
+
     def poses(self, message: Any) -> list[tuple[EgoPose, str, str]]:
         """The poses of base_link in a tf2_msgs/TFMessage of /tf, with their frame and child frame."""
         odometry = self._odometry
-        return [(pose, odometry.parent, odometry.child) for pose in odometry.poses(message.transforms)]
+        return [(pose, odometry.parent, odometry.child_label) for pose in odometry.poses(message.transforms)]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That the way to base_link isn't known; why /tf gives no poses, where it should."""
+        found = (self._odometry.warning if self._is_source else "", self._child_frame.warning)
+        return tuple(filter(None, found))
 
     def base_pose(self, pose: EgoPose, frame_id: str, child_frame_id: str) -> EgoPose:
         """The pose of base_link, from that of the odometry's child frame; published as a transform if asked for."""
-        warned = self._child_frame.warning
+        warned, label = self._child_frame.warning, self._child_frame.label(child_frame_id)
         base = self._child_frame.base_pose(pose, child_frame_id)
+        if self._child_frame.label(child_frame_id) != label:
+            logger.warning("%s is elsewhere in %s now: inputs are forgotten", self._base_frame, child_frame_id)
         if self._child_frame.warning not in ("", warned):
             logger.warning(self._child_frame.warning)
         if self._publisher is not None and pose_fault(pose) is None:

@@ -40,8 +40,8 @@ from alpamayo_ros.evaluation.report import skip_table, table
 from alpamayo_ros.evaluation.rig import load_rig, parameter_argument
 from alpamayo_ros.evaluation.shown_ticks import WORST
 from alpamayo_ros.evaluation.thresholds import NAMES, TOO_BAD, Limit, broken, figure, parse_limit
-from alpamayo_ros.evaluation.transform_poses import DEFAULT_WINDOW, LONGEST_SPAN, TransformFrames, TransformPoses
-from alpamayo_ros.tools.command import guarded, number_within, run_command
+from alpamayo_ros.evaluation.transform_poses import TransformFrames, TransformPoses
+from alpamayo_ros.tools.command import guarded, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -84,13 +84,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--pose-source", choices=("odometry", "tf"), help="tf: for drives without odometry (default: as in the config)")
     add("--tf-parent", default="", metavar="FRAME", help="with --pose-source tf (default: odom, or map without odom)")
     add("--tf-child", default="", metavar="FRAME", help="with --pose-source tf (default: odometry.base_frame)")
-    add(
-        "--tf-window",
-        type=number_within(LONGEST_SPAN),
-        default=DEFAULT_WINDOW,
-        metavar="SECONDS",
-        help=f"with --pose-source tf: the velocity is the mean over this time (default {DEFAULT_WINDOW})",
-    )
     add(
         *("-p", "--parameter"),
         action="append",
@@ -219,7 +212,7 @@ def _status(report: Mapping[str, Any], limits: Sequence[Limit], *, failed: bool 
 
 
 def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
-    frames = TransformFrames(options.tf_parent, options.tf_child, options.tf_window)
+    frames = TransformFrames(options.tf_parent, options.tf_child)
     by_settings = settings.odometry.source == "tf"
     if options.pose_source == "tf" or (options.pose_source is None and by_settings):
         if by_settings:
@@ -228,7 +221,7 @@ def _pose_source(options: argparse.Namespace, settings: Settings) -> PoseSource:
             raise ConfigurationError(f"--odometry-topic {options.odometry_topic}: --pose-source tf takes none")
         return TransformPoses(frames, settings.odometry)
     if frames != TransformFrames():
-        raise ConfigurationError("--tf-parent, --tf-child and --tf-window are for --pose-source tf")
+        raise ConfigurationError("--tf-parent and --tf-child are for --pose-source tf")
     return OdometryPoses(settings.odometry)
 
 

@@ -209,3 +209,11 @@ def test_transforms_that_give_the_poses_are_not_published():
         line.startswith("publish_tf is True: with odometry.source tf")
         for line in problems({**FRONT, "odometry.source": "tf", "publish_tf": True})
     )
+
+
+def test_transforms_that_give_the_poses_lead_to_base_frame_itself():
+    lever = {**FRONT, "odometry.child_to_base": [1.4, 0, 0, 0, 0, 0]}
+    parse_settings(lever)
+    assert any(
+        line.startswith("odometry.child_to_base is [1.4,") for line in problems({**lever, "odometry.source": "tf"})
+    )

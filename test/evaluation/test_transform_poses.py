@@ -63,8 +63,8 @@ def ticks(bag: Path, frames: TransformFrames | None = None, **options: Any) -> l
         return list(Replay(BagInputs(reader, settings, source), settings, NullEngine(), **options))
 
 
-def assert_same(ours: list[Tick], theirs: list[Tick], velocity: float, xyz: float = 1e-6) -> None:
-    """The same ticks with the same history; twists differ by `velocity` m/s at most."""
+def assert_same(ours: list[Tick], theirs: list[Tick], xyz: float = 1e-6) -> None:
+    """The same ticks with the same history."""
     assert [tick.t0_ns for tick in ours] == [tick.t0_ns for tick in theirs]
     pairs = [(a.observation, b.observation) for a, b in zip(ours, theirs, strict=True) if b.observation is not None]
     assert len(pairs) > 3
@@ -72,12 +72,7 @@ def assert_same(ours: list[Tick], theirs: list[Tick], velocity: float, xyz: floa
         assert a is not None
         assert np.allclose(a.history_xyz, b.history_xyz, atol=xyz)
         assert np.allclose(a.history_rotation, b.history_rotation, atol=xyz)
-        for one, other in (
-            (a.pose.linear_velocity, b.pose.linear_velocity),
-            (a.pose.angular_velocity, b.pose.angular_velocity),
-        ):
-            assert one is not None
-            assert np.allclose(one, other, atol=velocity)
+        assert a.pose.linear_velocity is None  # which would explain its jumps
 
 
 def speeding_up(t: float) -> tuple[float, float, float]:
@@ -85,18 +80,11 @@ def speeding_up(t: float) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("ideal", [False, True])
-@pytest.mark.parametrize(
-    ("motion", "velocity"), [(straight(12.0, 0.3), 1e-6), (circle(8.0, 20.0), 0.01), (speeding_up, 0.2 + 1e-6)]
-)
-def test_the_history_is_that_of_the_odometry(tmp_path: Path, motion: Motion, velocity: float, ideal: bool) -> None:
+@pytest.mark.parametrize("motion", [straight(12.0, 0.3), circle(8.0, 20.0), speeding_up])
+def test_the_history_is_that_of_the_odometry(tmp_path: Path, motion: Motion, ideal: bool) -> None:
     bag = write(tmp_path / "bag", drive(motion) + moving("odom", "base_link", motion))
     ours, theirs = ticks(bag, TransformFrames(), ideal=ideal), ticks(bag, ideal=ideal)
-    assert_same(ours, theirs, velocity)  # the mean over 0.2 s is 0.1 s late: 2 m/s^2 make it 0.2 m/s
-
-
-def test_a_shorter_window_is_less_late(tmp_path: Path) -> None:
-    bag = write(tmp_path / "bag", drive(speeding_up) + moving("odom", "base_link", speeding_up))
-    assert_same(ticks(bag, TransformFrames(window=0.04)), ticks(bag), 0.041)
+    assert_same(ours, theirs)
 
 
 def test_a_drive_without_odometry(tmp_path: Path) -> None:
@@ -104,7 +92,7 @@ def test_a_drive_without_odometry(tmp_path: Path) -> None:
     both = write(tmp_path / "both", drive(motion))
     alone = write(tmp_path / "alone", without_odometry(drive(motion)) + moving("map", "base_link", motion))
     for frames in (TransformFrames(), TransformFrames("/map", "/base_link")):  # as ROS 1 had them, with a slash
-        assert_same(ticks(alone, frames), ticks(both), 0.01)
+        assert_same(ticks(alone, frames), ticks(both))
 
 
 def test_a_chain_from_map_over_odom_and_a_static_frame(tmp_path: Path) -> None:
@@ -121,9 +109,10 @@ def test_a_chain_from_map_over_odom_and_a_static_frame(tmp_path: Path) -> None:
     messages = drive(motion)
     bag = write(tmp_path / "bag", messages + chain)
     expected = ticks(bag)
-    assert_same(ticks(bag, TransformFrames(parent="odom")), expected, 1e-6)
-    in_map = ticks(bag, TransformFrames(parent="map"))
-    assert_same(in_map, expected, 1e-6)
+    assert_same(ticks(bag, TransformFrames(parent="odom")), expected)
+    in_map = [tick for tick in ticks(bag, TransformFrames(parent="map")) if tick.observation is not None]
+    later = {tick.t0_ns for tick in in_map}  # map -> odom is known from 0.5 s on
+    assert_same(in_map, [tick for tick in expected if tick.t0_ns in later])
     first = next(tick.observation for tick in in_map if tick.observation is not None)
     assert first is not None
     assert first.pose.position[0] == pytest.approx(100)  # m; it drives to the north of map
@@ -137,10 +126,8 @@ def test_odom_is_taken_before_map_and_named_in_the_report(tmp_path: Path) -> Non
     settings = rig()
     with BagReader(bag) as reader:
         inputs = BagInputs(reader, settings, TransformPoses(TransformFrames(), settings.odometry))
-        assert inputs.pose_source == "tf from odom to base_link, velocity over 0.2 s"
+        assert inputs.pose_source == "tf from odom to base_link"
         assert len(inputs.recorded_poses()) == 201
-        assert inputs.recorded_poses()[0].linear_velocity is None
-        assert np.allclose(inputs.recorded_poses()[-1].linear_velocity, [10, 0, 0])
 
 
 def test_another_child_is_brought_to_base_link(tmp_path: Path) -> None:
@@ -154,7 +141,7 @@ def test_another_child_is_brought_to_base_link(tmp_path: Path) -> None:
 
     chain = [tf(0, transform(0, "base_link", "lidar", 1.0, 0, 0), topic="/tf_static"), *moving("odom", "lidar", lidar)]
     bag = write(tmp_path / "bag", drive(motion) + chain)
-    assert_same(ticks(bag, TransformFrames(child="lidar")), ticks(bag), 0.01)
+    assert_same(ticks(bag, TransformFrames(child="lidar")), ticks(bag))
 
 
 @pytest.mark.parametrize(
@@ -186,9 +173,3 @@ def test_a_bag_without_tf_is_named_with_what_it_has(tmp_path: Path) -> None:
         caught.value
     )
     assert "/odometry (nav_msgs/msg/Odometry, 201)" in str(caught.value)
-
-
-@pytest.mark.parametrize("window", [0.0, -1.0, 3.0, float("nan")])
-def test_a_window_that_is_none(window: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected 0\.01 to 1\.0 s"):
-        TransformPoses(TransformFrames(window=window), rig().odometry)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -17,6 +18,9 @@ from drives import decode_all
 from ride import Event, Ride
 from scenarios import START, frames, odometry, shifted
 
+from alpamayo_ros.core.child_frame import ChildFrame
+from alpamayo_ros.core.settings import OdometrySettings
+from alpamayo_ros.core.transform_odometry import TransformOdometry
 from alpamayo_ros.engine.null_engine import NullEngine
 
 FROM, TO, END = START + 3, START + 5, START + 9
@@ -190,6 +194,74 @@ def test_faulty_odometry_is_named_and_costs_no_more_than_a_history(ride: Ride, f
     ride.play(between(change, "odometry"))
     check_named(ride, "odometry", allowed, dropped)
     check_recovery(ride)
+
+
+class TransformRide(Ride):
+    """The poses come from /tf, ten times a second: one moving transform, to base_link."""
+
+    def __init__(self) -> None:
+        super().__init__("wide", "left", engine=NullEngine(before=decode_all), odometry__source="tf")
+        self.transforms = TransformOdometry("odom", "base_link", ChildFrame(OdometrySettings(source="tf")))
+
+    def _take(self, event: Event) -> None:
+        if event["type"] != "odometry":
+            super()._take(event)
+            return
+        (x, y, z), (qx, qy, qz, qw) = event["position"], event["orientation"]
+        stamp = SimpleNamespace(sec=int(event["stamp"]), nanosec=round(event["stamp"] % 1 * 1e9))
+        moved = SimpleNamespace(
+            header=SimpleNamespace(frame_id="odom", stamp=stamp),
+            child_frame_id="base_link",
+            transform=SimpleNamespace(
+                translation=SimpleNamespace(x=x, y=y, z=z), rotation=SimpleNamespace(x=qx, y=qy, z=qz, w=qw)
+            ),
+        )
+        for pose in self.transforms.poses([moved]):
+            self.sent["odometry"] += 1
+            self.drive.add_pose(pose, "odom", self.transforms.child_label)
+
+
+TRANSFORMS: dict[str, tuple[Callable[[Event], list[Event]], set[str], str]] = {
+    "none": (lambda e: [e], set(), ""),
+    "NaN position": (lambda e: [{**e, "position": [NAN, 0, 0]}], {"bad_odometry"} | AFTER_GAP, "bad_odometry"),
+    "zero quaternion": (lambda e: [{**e, "orientation": [0, 0, 0, 0]}], {"bad_odometry"} | AFTER_GAP, "bad_odometry"),
+    "lost": (lambda e: [], {"odometry_stale"} | AFTER_GAP, ""),
+    "moved by 5 m to the side": (
+        lambda e: [{**e, "position": [e["position"][0], 5, 0]}],
+        {"odometry_jump", "ego_history_short"},
+        "",
+    ),
+    "moved by 50 m, with a fifth lost": (
+        lambda e: [{**e, "position": [e["position"][0] + 50, 0, 0]}] * (RNG.random() > 0.2),
+        {"odometry_jump"} | AFTER_GAP,
+        "",
+    ),
+    "away by 30 m once": (
+        lambda e: [{**e, "position": [e["position"][0] + 30 * (abs(e["stamp"] - FROM - 1) < 0.01), 0, 0]}],
+        {"odometry_jump", "ego_history_short"},
+        "odometry_jump",
+    ),
+    "stamps 10 s ahead": (
+        lambda e: [{**e, "stamp": e["stamp"] + 10}],
+        {"bad_odometry"} | AFTER_GAP,
+        "stamp_in_future",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", TRANSFORMS)
+def test_faulty_transforms_are_named_as_odometry_is_and_no_path_is_made_of_them(fault: str) -> None:
+    change, allowed, dropped = TRANSFORMS[fault]
+    RNG.seed(1)
+    ride = TransformRide()
+    messages = between(change, "odometry")
+    ride.play(e for e in messages if e["type"] != "odometry" or round(e["at"] * 50) % 5 == 0)  # at 10 Hz
+    check_named(ride, "odometry", allowed, dropped)
+    check_recovery(ride)
+    for outcome in ride.published:  # it drives straight on: no step of another length is in any history
+        steps = np.linalg.norm(np.diff(outcome.observation.history_xyz, axis=0), axis=-1)
+        assert steps == pytest.approx(steps.mean(), abs=0.05)
+    ride.close()
 
 
 @pytest.mark.parametrize(

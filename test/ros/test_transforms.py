@@ -14,7 +14,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from alpamayo_ros.core.child_frame import ChildFrame
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.settings import OdometrySettings
-from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.core.types import ConfigurationError, EgoPose
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.node import AlpamayoNode
 from alpamayo_ros.tools.evaluate_live import build_parser, evaluate
@@ -60,6 +60,39 @@ def test_a_static_transform_that_is_none_is_ignored(wrong):
     frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", wrong)]))
     assert frame.mounting("gps").is_identity
     assert "'gps'" in frame.warning
+
+
+def pose(k, y=0.0):
+    velocity = np.array([10.0, 0, 0])
+    return EgoPose(10**11 + k * 20_000_000, np.array([0.2 * k, y, 0]), np.array([0, 0, 0, 1.0]), velocity, np.zeros(3))
+
+
+def test_a_static_transform_that_comes_or_changes_while_driving_makes_another_frame_of_the_child():
+    """Or else the poses before and after it would be one history, with a step to the side."""
+    frame, labels = ChildFrame(OdometrySettings()), []
+    for k, offset in enumerate((None, None, 0.3, 0.3, 0.4)):
+        if offset is not None:
+            frame.add_static(tf2.TFMessage(transforms=[static("gps", "base_link", offset)]))
+        frame.base_pose(pose(k), "gps")
+        labels.append(frame.label("gps"))
+    assert labels == ["gps", "gps", "gps (way 2)", "gps (way 2)", "gps (way 3)"]
+
+
+def test_the_node_forgets_its_inputs_then_and_says_so(live):
+    live.node()
+    driver = live.driver(speed=10.0)
+    t0 = driver.play(child_frame_id="gps")
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publisher = driver.create_publisher(tf2.TFMessage, "/tf_static", latched)
+    publisher.publish(tf2.TFMessage(transforms=[static("gps", "base_link", -0.3)]))
+    wait_until(publisher.get_subscription_count, "the node to hear it")
+    driver.play(seconds=0.5, child_frame_id="gps")
+    found = driver.wait_for("status", lambda status: status.epoch >= 1 and "gps (way 2)" in status.detail)
+    assert '"frames_before": ["odom", "gps"]' in found.detail
+    t0 = driver.play(child_frame_id="gps")
+    path = driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    assert path.poses[0].pose.position.x == pytest.approx(driver.x(t0) + 1.0 - 0.3, abs=0.02)
 
 
 def test_the_parameter_goes_before_a_static_transform():
@@ -178,6 +211,14 @@ class TestPosesFromTf:
         report = json.loads((tmp_path / "out" / "report.json").read_text())
         assert report["metrics"]["chosen"]["ade"]["1.0"]["n"] > 3
         assert report["metrics"]["chosen"]["ade"]["1.0"]["mean"] < 0.02  # straight on, as the null engine predicts
+
+    def test_a_frame_that_is_not_there_is_named_with_those_that_are(self, live, driver):
+        live.node(**{"odometry.source": "tf", "odometry.tf_parent": "odm"})
+        wait_until(driver.tf.get_subscription_count, "the node to subscribe")
+        driver.play(seconds=0.5)
+        fault = driver.wait_for_diagnostic("odometry", "no moving transforms lead from 'odm' (odometry.tf_parent)")
+        assert "odom -> base_footprint" in fault.message
+        assert fault.level == b"\x02"
 
     def test_one_that_is_no_pose_is_refused_by_name_and_the_node_recovers(self, live, driver):
         self.start(live, driver)

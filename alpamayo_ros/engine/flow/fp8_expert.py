@@ -6,49 +6,15 @@ runs at twice its rate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor, nn
 
-from alpamayo_ros.engine.flow.fused_expert import attend
+from alpamayo_ros.engine.flow.fused_expert import FusedLayer, attend
 from alpamayo_ros.engine.fp8 import Fp8Rows
 from alpamayo_ros.engine.fp8_product import stored
-from alpamayo_ros.engine.kernels.between_products import HeadNorms, add_and_norm
+from alpamayo_ros.engine.kernels.between_products import add_and_norm
 from alpamayo_ros.engine.kernels.fp8_layer import add_product, gated_product, product
 from alpamayo_ros.engine.kernels.fp8_rows import norm_and_quantize, quantize
 from alpamayo_ros.model.expert import Context, Expert, ExpertLayer
-
-
-@dataclass(frozen=True, eq=False)
-class Fp8Layer:
-    """A layer's weights."""
-
-    qkv: Fp8Rows  # [(heads + 2 kv_heads) dim, size]
-    out: Fp8Rows  # [size, heads dim]
-    gate_up: Fp8Rows  # [2 inner, size]
-    down: Fp8Rows  # [size, inner]
-    first_norm: Tensor  # [size]
-    second_norm: Tensor
-    head_norms: HeadNorms
-    kv_heads: int
-
-    @classmethod
-    def of(cls, layer: ExpertLayer) -> Fp8Layer:
-        """Join a layer's weights, and round them."""
-        attention, mlp = layer.self_attn, layer.mlp
-        return cls(
-            qkv=stored(_joined(attention.q_proj, attention.k_proj, attention.v_proj)),
-            out=stored(attention.o_proj.weight),
-            gate_up=stored(_joined(mlp.gate_proj, mlp.up_proj)),
-            down=stored(mlp.down_proj.weight),
-            first_norm=layer.input_layernorm.weight.detach(),
-            second_norm=layer.post_attention_layernorm.weight.detach(),
-            head_norms=HeadNorms(
-                attention.q_norm.weight.detach(), attention.k_norm.weight.detach(), attention.q_norm.eps
-            ),
-            kv_heads=attention.kv_heads,
-        )
 
 
 class Fp8Expert:
@@ -60,10 +26,10 @@ class Fp8Expert:
 
     def __init__(self, expert: Expert) -> None:
         self.geometry = expert.geometry
-        self._layers: list[Fp8Layer] = []
+        self._layers: list[FusedLayer[Fp8Rows]] = []
         for index, layer in enumerate(expert.layers):
             assert isinstance(layer, ExpertLayer)
-            self._layers.append(Fp8Layer.of(layer))
+            self._layers.append(FusedLayer.of(layer, stored))
             expert.layers[index] = nn.Identity()
         self._norm = expert.norm.weight.detach()
         self._eps = expert.norm.eps
@@ -79,7 +45,3 @@ class Fp8Expert:
             normed = norm_and_quantize(hidden, layer.second_norm, self._eps)
             add_product(hidden, gated_product(normed, layer.gate_up, hidden.dtype), layer.down)
         return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
-
-
-def _joined(*linears: nn.Linear) -> Tensor:
-    return torch.cat([linear.weight.detach() for linear in linears])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,28 +47,36 @@ FULL_SIZE = LayerTiles(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class FusedLayer:
-    """A layer's weights; those of the layer that it was made from have become views of them."""
+Weight = TypeVar("Weight")
 
-    qkv: Tensor  # [(heads + 2 kv_heads) dim, size]
-    out: Tensor  # [size, heads dim]
-    gate_up: Tensor  # [2 inner, size]
-    down: Tensor  # [size, inner]
+
+@dataclass(frozen=True, eq=False)
+class FusedLayer(Generic[Weight]):
+    """A layer's weights, kept as matrices or otherwise; what has the same factor is one."""
+
+    qkv: Weight  # [(heads + 2 kv_heads) dim, size]
+    out: Weight  # [size, heads dim]
+    gate_up: Weight  # [2 inner, size]
+    down: Weight  # [size, inner]
     first_norm: Tensor  # [size]
     second_norm: Tensor
     head_norms: HeadNorms
     kv_heads: int
 
     @classmethod
-    def of(cls, layer: ExpertLayer) -> FusedLayer:
-        """Join a layer's weights; it keeps working, and no weight is in memory twice."""
+    def of(cls, layer: ExpertLayer, kept: Callable[[Tensor], Weight]) -> FusedLayer[Weight]:
+        """Join a layer's weights; it keeps working, with views of them, so that none is in memory twice.
+
+        Args:
+            layer: Whose weights are used.
+            kept: A weight as it is kept.
+        """
         attention, mlp = layer.self_attn, layer.mlp
         return cls(
-            qkv=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
-            out=attention.o_proj.weight.detach(),
-            gate_up=_joined(mlp.gate_proj, mlp.up_proj),
-            down=mlp.down_proj.weight.detach(),
+            qkv=kept(_joined(attention.q_proj, attention.k_proj, attention.v_proj)),
+            out=kept(attention.o_proj.weight.detach()),
+            gate_up=kept(_joined(mlp.gate_proj, mlp.up_proj)),
+            down=kept(mlp.down_proj.weight.detach()),
             first_norm=layer.input_layernorm.weight.detach(),
             second_norm=layer.post_attention_layernorm.weight.detach(),
             head_norms=HeadNorms(
@@ -90,7 +99,9 @@ class FusedExpert:
         self, expert: Expert, sum_over_ranks: Callable[[Tensor], Tensor] | None = None, tiles: LayerTiles = FULL_SIZE
     ) -> None:
         self.geometry = expert.geometry
-        self._layers = [FusedLayer.of(layer) for layer in expert.layers if isinstance(layer, ExpertLayer)]
+        self._layers = [
+            FusedLayer.of(layer, lambda weight: weight) for layer in expert.layers if isinstance(layer, ExpertLayer)
+        ]
         self._norm = expert.norm.weight.detach()
         self._eps = expert.norm.eps
         self._sum_over_ranks = sum_over_ranks

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 
 # A machine that is busy, or the first use of a torch function, is no fault of what is tested.
-settings.register_profile("without times", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("without times")
+settings.register_profile("patient", deadline=timedelta(seconds=5), suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import domains
 import pytest
 from domains import free_domain
+from real_time import may_talk_over_dds
 
 SUPPORT = Path(__file__).parent / "support"
 HOLDER = """
@@ -38,3 +40,16 @@ def test_a_domain_is_lent_once_at_a_time(tmp_path: Path, monkeypatch: pytest.Mon
         other.kill()
     with free_domain() as first, free_domain() as second:
         assert {first, second} == {20, 21}
+
+
+def test_every_file_that_starts_ros_is_known_to_live_in_real_time() -> None:
+    starts = re.compile(
+        r'rclpy\.init\(|create_node\(|from live import|DriveNode\(|drive_node\(|"alpamayo_ros\.ros\.node"'
+    )
+    root = SUPPORT.parents[1]
+    files = [
+        path for path in root.glob("test/**/test_*.py") if path != Path(__file__) and starts.search(path.read_text())
+    ]
+    assert len(files) > 10
+    names = [path.relative_to(root).as_posix() for path in files]
+    assert [name for name in names if not may_talk_over_dds(name)] == [], "name them in test/support/real_time.py"

@@ -197,7 +197,9 @@ class Worker:
                 self._busy_since = None if idle else time.monotonic()
             try:
                 if job is not None:
-                    self._deliver(self._predict(job))
+                    outcome = self._predict(job)
+                    self._busy_since = None  # it is no longer overdue, however long it is being published
+                    self._deliver(outcome)
                 elif question is not None:
                     question.put_to(self._engine)
                 elif frame is not None:

@@ -1,6 +1,7 @@
 """What happens between the topics: inputs to the builder, observations to the worker, outcomes out. No ROS here.
 
-Every method may be called from any thread; one lock makes the order. Nothing is published while it is held.
+Every method may be called from any thread; one lock makes the order. Nothing is published while it is held. Another
+one, taken before it, makes the order of what consumers see: a path, or that there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from alpamayo_ros.core.accounting import StreamCounts
 from alpamayo_ros.core.navigation import text_fault
 from alpamayo_ros.core.observe import build_observation_builder
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Skip, SkipReason
+from alpamayo_ros.core.types import AlpamayoError, EgoPose, Observation, Prediction, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.job import Outcome
 from alpamayo_ros.engine.worker import Worker
@@ -60,6 +61,7 @@ class Drive:
         self._now_ns = now_ns
         self._sinks = sinks
         self._lock = RLock()
+        self._publishing = RLock()  # always taken before the other
         self._builder = build_observation_builder(settings.builder_config())
         self._tally = Tally()
         self._epoch = self._builder.epoch
@@ -102,10 +104,11 @@ class Drive:
     def poll(self) -> None:
         """Time has passed: a tick that waited in vain ends, and one that the engine is too long at is said."""
         self._advance(self._now_ns())
-        overdue = self._worker.overdue()
-        if overdue is not None and overdue.t0_ns != self._overdue_t0_ns:
-            self._overdue_t0_ns = overdue.t0_ns
-            self._sinks.overdue(overdue)
+        with self._publishing:
+            overdue = self._worker.overdue()
+            if overdue is not None and overdue.t0_ns != self._overdue_t0_ns:
+                self._overdue_t0_ns = overdue.t0_ns
+                self._sinks.overdue(overdue)
 
     # What controls it
 
@@ -129,8 +132,11 @@ class Drive:
         return self._enabled
 
     def set_enabled(self, enabled: bool) -> None:
-        """While disabled, inputs are kept and every tick is skipped as disabled, one under way included."""
-        with self._lock:
+        """While disabled, inputs are kept and every tick is skipped as disabled, one under way included.
+
+        When it returns, no path is on its way any more.
+        """
+        with self._publishing, self._lock:
             self._enabled = enabled
             self._block(SkipReason.DISABLED, not enabled)
 
@@ -138,19 +144,19 @@ class Drive:
         """Forget all inputs and raise the epoch; results of older epochs are dropped."""
         with self._lock:
             self._builder.reset(self._now_ns(), why)
-            self._note_epoch()
+        self._note_epoch()
 
     def clock_began(self) -> None:
         """Simulated time has begun: nothing was before."""
         with self._lock:
             self._builder.clock_began(self._now_ns())
-            self._note_epoch()
+        self._note_epoch()
 
     def clock_jumped(self) -> None:
         """The node's clock jumped: start anew."""
         with self._lock:
             self._builder.clock_jumped(self._now_ns())
-            self._note_epoch()
+        self._note_epoch()
 
     def change_settings(self, settings: Settings) -> None:
         """Take over what may change while running."""
@@ -241,20 +247,25 @@ class Drive:
             self._builder.unblock(reason)
 
     def _note_epoch(self) -> None:
-        """Under the lock: tell the others when the builder has begun a new epoch."""
-        if self._builder.epoch != self._epoch:
-            self._epoch = self._builder.epoch
-            self._newest = None
-            self._worker.start_epoch(self._epoch)
-            self._sinks.restarted()
+        """Tell the others when the builder has begun a new epoch; without the lock."""
+        if self._builder.epoch == self._epoch:
+            return
+        with self._publishing, self._lock:
+            if self._builder.epoch != self._epoch:
+                self._epoch = self._builder.epoch
+                self._newest = None
+                self._worker.start_epoch(self._epoch)
+                self._sinks.restarted()
 
     def _advance(self, now_ns: int, arrived: float | None = None) -> None:
         """See whether a tick is decided, by a message that arrived then (monotonic s) or by time."""
+        self._note_epoch()
         with self._lock:
+            if self._builder.epoch != self._epoch:
+                return  # by another thread's message, which will ask again
             if self._stopped_ns not in (None, now_ns):  # the clock goes on: ticks needn't wait for a heartbeat
                 self._stopped_ns = None
                 self._block(SkipReason.CLOCK_STOPPED, False)
-            self._note_epoch()
             self._worker.prepare(self._builder.frames_to_prepare())
             result = self._builder.poll(now_ns)
             settings = self._settings
@@ -276,26 +287,36 @@ class Drive:
                 self._tally.replaced(skip)
         elif skip is not None:
             self._skip(skip)
-        elif not self._enabled:
-            self._skip(Skip(SkipReason.DISABLED, outcome.observation.t0_ns, {SkipReason.DISABLED.value: {}}))
         elif outcome.prediction is not None:
+            refusal = self._publish(outcome, outcome.prediction)
+            if refusal is not None:
+                self._skip(refusal)
+
+    def _publish(self, outcome: Outcome, prediction: Prediction) -> Skip | None:
+        """Publish a result, or say why it isn't."""
+        t0_ns, epoch = outcome.observation.t0_ns, outcome.observation.epoch
+        with self._publishing:
+            if not self._enabled:
+                return Skip(SkipReason.DISABLED, t0_ns, {SkipReason.DISABLED.value: {}})
+            if epoch != self._epoch:
+                return Skip(SkipReason.TIME_JUMP, t0_ns, {SkipReason.TIME_JUMP.value: {"epoch": epoch}})
             try:
                 age = self._sinks.publish(outcome, self.odometry_frame)
             except Exception as error:  # numbers that no message can hold
                 logger.exception("the result can't be published")
-                t0_ns, numbers = outcome.observation.t0_ns, {"error": f"{type(error).__name__}: {error}"}
-                self._skip(Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers}))
-                return
-            stages = {
-                "wait": outcome.wait_ms,
-                "assemble": outcome.assemble_ms,
-                **outcome.prediction.timings.stages_ms,
-                "publish": (time.monotonic() - outcome.done) * 1e3,
-            }
-            with self._lock:
-                self._silent = False
-                self._tally.published(outcome.observation.t0_ns, stages, age)
-            self._news.add(self.tick_report())
+                numbers = {"error": f"{type(error).__name__}: {error}"}
+                return Skip(SkipReason.BAD_OUTPUT, t0_ns, {SkipReason.BAD_OUTPUT.value: numbers})
+        stages = {
+            "wait": outcome.wait_ms,
+            "assemble": outcome.assemble_ms,
+            **prediction.timings.stages_ms,
+            "publish": (time.monotonic() - outcome.done) * 1e3,
+        }
+        with self._lock:
+            self._silent = False
+            self._tally.published(t0_ns, stages, age)
+        self._news.add(self.tick_report())
+        return None
 
     def _skip(self, skip: Skip) -> None:
         with self._lock:

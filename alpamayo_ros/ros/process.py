@@ -129,10 +129,12 @@ def shared_memory_fault(folder: str) -> str | None:
 
 
 def _exit_now() -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # where nobody reads what is written any more, flushing raises
+        os._exit(0)
 
 
 def _indented(error: Exception) -> str:

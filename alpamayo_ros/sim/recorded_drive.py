@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ PERIOD_S = 0.1
 class RecordedDrive:
     """One drive of the expert driver, or of a learner that it watches, sampled at 10 Hz.
 
-    `futures` are the driver's plan from the state it is in, by what can be seen then: no push comes, a car ahead goes
-    on much as it does, and a light stays as it is.
+    `futures` are the driver's plan from the state it is in, by what can be seen then: no push comes, a car ahead brakes
+    on for about a second and speeds up never, and a light stays as it is. Where the vehicle then was is `driven`.
     """
 
     images: NDArray[np.uint8]  # [T, 4, H, W, 3] RGB, cameras in the model's order: left, front wide, right, front tele
@@ -49,6 +49,17 @@ class RecordedDrive:
     def cars_ahead(self) -> NDArray[np.bool_]:
         """[T] whether the driver minds a car ahead on its route."""
         return ~np.isnan(self.cars[:, 0])
+
+    @property
+    def driven(self) -> Array:
+        """[T - 64, 64, 3] m in the vehicle's frame then: where it was 0.1 to 6.4 s later, as far as the drive goes."""
+        count = max(len(self.positions) - HORIZON, 0)
+        later = self.positions[np.arange(count)[:, None] + np.arange(1, HORIZON + 1)]
+        return np.einsum("tji,tkj->tki", self.rotations[:count], later - self.positions[:count, None])
+
+    def first(self, count: int) -> RecordedDrive:
+        """Its first moments alone, so many."""
+        return replace(self, **{field.name: getattr(self, field.name)[:count] for field in fields(self)})
 
 
 def record_drive(

@@ -4,7 +4,8 @@
     python -m alpamayo_ros.tools.train_mini --out out/mini --minutes 8 --resume
 
 It takes as many steps as fit into the first piece, unless --steps says how many; the log says what it was, so that
-the same numbers give the same training again. OUT/checkpoint is what an engine loads, OUT/scores.json what it reaches.
+the same numbers give the same training again, where the drives are the same: those that lie in --drives-dir are used as
+they are. OUT/checkpoint is what an engine loads, OUT/scores.json what it reaches.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any
 
 import torch
 
-from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.core.types import HORIZON, ConfigurationError
 from alpamayo_ros.engine.device import resolve_device
 from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
-from alpamayo_ros.sim.recorded_drive import RecordedDrive, record_drive
+from alpamayo_ros.sim.recorded_drive import PERIOD_S, RecordedDrive, record_drive
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
@@ -53,16 +54,21 @@ def write_checkpoint(folder: Path, trainer: Trainer) -> None:
 
 
 def record_held_out(count: int, seconds: float, workers: int) -> list[RecordedDrive]:
-    """Drives of seeds that training doesn't have, recorded in processes of their own."""
+    """Drives of seeds that training doesn't have, recorded in processes of their own.
+
+    They go on for 6.4 s after `seconds`, so that all of their first `seconds` can be scored.
+    """
+    whole = seconds + HORIZON * PERIOD_S
     with worker_processes(workers) as pool:
-        drives = [pool.submit(record_drive, HELD_OUT + number, seconds) for number in range(count)]
+        drives = [pool.submit(record_drive, HELD_OUT + number, whole) for number in range(count)]
         return [drive.result() for drive in progress(drives, unit=" drives", desc="held-out drives")]
 
 
 def _held_out_branches(drives: Sequence[RecordedDrive]) -> list[BranchCase]:
-    length = max(SCORED_SECONDS * CRUISE, SHORTEST)  # as record_drive has it
+    length = max(SCORED_SECONDS * CRUISE, SHORTEST)  # as record_drive has it for these seconds
     worlds = [World.random(HELD_OUT + number, length) for number in range(len(drives))]
-    return [case for world, drive in zip(worlds, drives, strict=True) for case in branch_cases(world, drive)]
+    scored = [drive.first(round(SCORED_SECONDS / PERIOD_S)) for drive in drives]
+    return [case for world, drive in zip(worlds, scored, strict=True) for case in branch_cases(world, drive)]
 
 
 def score(checkpoint: Path, device: str, drives: list[RecordedDrive]) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class Course:
         now, recorded = time.monotonic(), recorder.ready
         remaining = self._deadline - now + 60 * (self._piece.total_minutes - self._piece.minutes)
         steps = max(int(PACE_MARGIN * remaining / step_seconds), 1)
-        recording_pace = RECORDING_MARGIN * max(recorder.pace, (recorded - recorder.found) / (now - self._started))
+        recording_pace = RECORDING_MARGIN * max(recorder.pace, recorder.recorded / (now - self._started))
         in_time = min(recorded + recording_pace * RECORDED_BY * remaining, self._settings.drives)
         joining = max(in_time - self._settings.first_drives, 0.0)
         drives_per_step = joining / (RECORDED_BY * steps)

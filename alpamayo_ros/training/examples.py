@@ -64,7 +64,7 @@ def blank_examples(image_size: tuple[int, int], config: ModelConfig) -> DriveExa
 def examples_of(drive: RecordedDrive, config: ModelConfig) -> DriveExamples:
     """Prepare a drive as the model reads it, by the model's own code.
 
-    The actions are those that the action space fits to the driven future.
+    The actions are those that the action space fits to the planned future.
     """
     history_xyz, history_rotation = (torch.from_numpy(array) for array in histories_of(drive))
     futures = torch.from_numpy(np.asarray(drive.futures[FIRST_TICK:], dtype=np.float64))

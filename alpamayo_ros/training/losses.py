@@ -65,10 +65,10 @@ class TrainedNetwork(nn.Module):
     """The network with what only training needs: a forward pass over batches, and guides.
 
     A guide is a linear map from what the last layer's keys and values are made of. One leads from
-    `<|traj_future_start|>` to the driven path: the flow's error is mostly noise, the path's is not, and so the pictures
-    are understood sooner. One leads from the prompt's end, before any word, to the car ahead: how far it is and how
-    fast decides where the vehicle will be more than all else, and shows in a few pixels. They are no part of the
-    checkpoint.
+    `<|traj_future_start|>` to the planned path: the flow's error is mostly noise, the path's is not, and so the
+    pictures are understood sooner. One leads from the prompt's end, before any word, to the car ahead: how far it is
+    and how fast decides where the vehicle will be more than all else, and shows in a few pixels. They are no part of
+    the checkpoint.
     """
 
     def __init__(self, network: AlpamayoNetwork, config: ModelConfig, layout: Layout) -> None:

@@ -118,9 +118,10 @@ class DriveRecorder:
         self._seeds, self._ways = seeds, _Ways(seconds, other_routes, ahead_share)
         self._drives: list[Future[Path]] = []
         self._most = len(seeds)
-        self.found = next((place for place in range(self._most) if not self._path(seeds[place]).is_file()), self._most)
-        self._first_recorded: float | None = None  # when
-        self._begin_until(min(self.found + RECORDED_AHEAD, self._most))
+        self.recorded = 0  # besides those that lay there
+        self._first_recorded = 0.0  # when
+        found = next((place for place in range(self._most) if not self._path(seeds[place]).is_file()), self._most)
+        self._begin_until(min(found + RECORDED_AHEAD, self._most))
 
     def __enter__(self) -> DriveRecorder:
         return self
@@ -138,7 +139,7 @@ class DriveRecorder:
 
     @property
     def ready(self) -> int:
-        """How many drives are recorded."""
+        """How many drives are there."""
         return sum(drive.done() for drive in self._drives)
 
     @property
@@ -147,10 +148,8 @@ class DriveRecorder:
 
         All processes begin with their first drive together, which says nothing about how long it takes them.
         """
-        if self._first_recorded is None:
-            return 0.0
-        recorded = self.ready - self.found
-        return max(recorded - self._workers, 0) / (time.monotonic() - self._first_recorded)
+        later = self.recorded - self._workers
+        return later / (time.monotonic() - self._first_recorded) if later > 0 else 0.0
 
     def end_at(self, count: int) -> None:
         """Record no more drives than the first so many."""
@@ -182,14 +181,16 @@ class DriveRecorder:
         path = self._path(seed)
         if not path.is_file():
             drive = self._pool.submit(_record, seed, self._ways, path)
-            drive.add_done_callback(self._recorded)
+            drive.add_done_callback(self._count)
             return drive
         kept: Future[Path] = Future()
         kept.set_result(path)
         return kept
 
-    def _recorded(self, _: Future[Path]) -> None:
-        self._first_recorded = self._first_recorded or time.monotonic()
+    def _count(self, drive: Future[Path]) -> None:
+        if not drive.cancelled() and drive.exception() is None:
+            self._first_recorded = self._first_recorded or time.monotonic()
+            self.recorded += 1
 
 
 _config: ModelConfig | None = None  # of a worker process, as the rest

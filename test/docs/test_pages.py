@@ -31,23 +31,27 @@ def test_the_table_of_tools_has_every_program_and_no_other() -> None:
 
 
 ASK_ALL = """
-import contextlib, io, json, runpy, sys
+import contextlib, io, json, runpy, sys, traceback
 
 said = {}
 for name in sys.argv[1:]:
+    for module in [each for each in sys.modules if each.split(".")[0] == "alpamayo_ros"]:
+        del sys.modules[module]  # each program has to import on its own what it needs of this package
     sys.argv, out = [name, "--help"], io.StringIO()
     with contextlib.redirect_stdout(out):
         try:
             runpy.run_module("alpamayo_ros.tools." + name, run_name="__main__", alter_sys=True)
         except SystemExit as end:
             said[name] = (end.code, out.getvalue())
+        except BaseException:
+            said[name] = (1, traceback.format_exc())
 print(json.dumps(said))
 """
 
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, tuple[int, str]]:
-    """Every program's status and help. From one process, since half of them load torch for some seconds."""
+    """Every program's status and help, from one process: half of them load torch, which takes seconds."""
     command = [sys.executable, "-c", ASK_ALL, *sorted(programs())]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return json.loads(shown.splitlines()[-1])  # type: ignore[no-any-return]
@@ -56,7 +60,7 @@ def said() -> dict[str, tuple[int, str]]:
 @pytest.mark.parametrize("name", sorted(programs()))
 def test_its_help_says_how_it_is_started(said: dict[str, tuple[int, str]], name: str) -> None:
     status, text = said[name]
-    assert status == 0
+    assert status == 0, text
     assert text.startswith(f"usage: python -m alpamayo_ros.tools.{name} ")
 
 

@@ -179,6 +179,18 @@ def test_an_observation_that_has_grown_too_old_while_it_waited_is_not_started(st
     assert outcomes.wait(2)[1].skip is None
 
 
+def test_a_tick_in_time_is_not_overdue_while_it_is_being_published():
+    entered, go_on = threading.Event(), threading.Event()
+    worker = Worker(NullEngine(), lambda outcome: (entered.set(), go_on.wait(5)), now_ns=lambda: 0, deadline=0.05)
+    worker.submit(observation(), OPTIONS)
+    assert entered.wait(5)
+    time.sleep(0.1)
+    assert worker.overdue() is None
+    assert worker.busy_for == 0
+    go_on.set()
+    assert worker.stop(timeout=5)
+
+
 def test_a_tick_that_took_longer_than_the_deadline_is_dropped(start):
     worker, outcomes = start(NullEngine(delay=0.05), deadline=0.01)
     worker.submit(observation(), OPTIONS)

@@ -97,6 +97,19 @@ def test_an_engine_that_hangs_is_cut_off_also_where_the_process_has_no_streams(r
     assert process.wait(15) == 0
 
 
+def test_an_engine_that_hangs_is_cut_off_also_where_nobody_reads_what_it_says_any_more(ros_domain, tmp_path):
+    """As with `| head`: what is to be flushed can't be."""
+    said = tmp_path / "said"
+    program = HANGING_NODE.replace("print(stage, flush=True)", f"print(stage); open({str(said)!r}, 'w').write(stage)")
+    command = [sys.executable, "-c", program, "loading", "--ros-args", "--params-file", str(RIG)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    wait_until(said.exists, "the engine to load", timeout=30.0)
+    process.stdout.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "transitions",

@@ -18,13 +18,6 @@ def drive(request: pytest.FixtureRequest) -> RecordedDrive:
     return record_drive(4, 20.0, image_size=(24, 40), disturbed=request.param)
 
 
-def actual_futures(drive: RecordedDrive) -> np.ndarray:
-    """[N, 64, 3] m: where the vehicle was in the next 6.4 s, in its frame."""
-    count = len(drive.speeds) - 64
-    ahead = drive.positions[np.arange(count)[:, None] + np.arange(1, 65)] - drive.positions[:count, None]
-    return np.einsum("tji,tkj->tki", drive.rotations[:count], ahead)
-
-
 def test_shapes(drive: RecordedDrive) -> None:
     assert drive.images.shape == (200, 4, 24, 40, 3)
     assert drive.positions.shape == (200, 3)
@@ -39,7 +32,7 @@ def test_sentences_are_those_of_the_classes(drive: RecordedDrive) -> None:
 
 
 def test_the_first_point_of_a_plan_is_where_the_vehicle_is_next(drive: RecordedDrive) -> None:
-    error = np.linalg.norm(actual_futures(drive)[:, 0] - drive.futures[: len(drive.speeds) - 64, 0], axis=-1)
+    error = np.linalg.norm(drive.driven[:, 0] - drive.futures[: len(drive.speeds) - 64, 0], axis=-1)
     assert error.max() < 0.03  # a push moves it by a little more than rounding
 
 
@@ -56,7 +49,7 @@ def test_plans_are_continuous_and_their_headings_are_their_directions(drive: Rec
 
 def test_an_undisturbed_plan_comes_true_where_nothing_changes() -> None:
     drive = record_drive(0, 15.0, image_size=(24, 40))  # nobody ahead, and no red light
-    actual = actual_futures(drive)
+    actual = drive.driven
     assert np.linalg.norm(actual - drive.futures[: len(actual)], axis=-1).max() < 0.15
 
 
@@ -108,3 +101,10 @@ def test_the_gap_to_a_car_shrinks_by_the_difference_in_speed() -> None:
     assert np.nanmedian(np.abs(rest)) < 0.02
     assert np.nanmax(np.abs(np.where(np.abs(rest) < 1.0, np.diff(speed) - 0.1 * change[1:], np.nan))) < 0.05
     assert np.nanmin(gap) > 0
+
+
+def test_its_first_moments_are_a_drive_too(drive: RecordedDrive) -> None:
+    first = drive.first(70)
+    assert len(first.images) == len(first.sentences) == len(first.cars) == 70
+    assert np.array_equal(first.driven, drive.driven[:6])
+    assert drive.first(30).driven.shape == (0, 64, 3)

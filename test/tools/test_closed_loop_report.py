@@ -71,6 +71,7 @@ def test_the_model_card_tells_what_stands_in_the_reports(tmp_path: Path) -> None
         "min_ade_1_m": 0.812,
         "min_ade_6_m": 0.5,
         "best_baseline_ade_m": 4.0,
+        "driven": {"min_ade_1_m": 1.5, "min_ade_6_m": 1.2, "best_baseline_ade_m": 4.1, "plan_ade_m": 0.95},
         "sentence_accuracy": 0.93,
         "junctions": {"plain": 0.9, "guided": None},
     }
@@ -82,7 +83,8 @@ def test_the_model_card_tells_what_stands_in_the_reports(tmp_path: Path) -> None
     arguments += ["--notes", str(tmp_path / "notes.md")]
     assert mini_card.main(arguments) == 0
     text = card.read_text()
-    assert "| minADE over 1 sample, 6.4 s | 0.81 m |" in text
+    assert "| minADE over 1 sample, 6.4 s | 0.81 m | 1.50 m |" in text
+    assert "| the expert's plan itself, 6.4 s | | 0.95 m |" in text
     assert "| the same with guidance weight 1.5 | no case |" in text
     assert "| routes passed | 1 of 4 |" in text
     assert "| left the lane | 2, first after 100 m (median) |" in text

@@ -117,13 +117,15 @@ def test_the_losses_fall_and_the_engine_runs_what_is_written(toy: ModelConfig, t
 
     engine = TransformersEngine.load(str(toy.folder), device="cpu")
     assert engine.info.trained
-    drive = record_drive(0, TOY.drive_seconds)
+    drive = record_drive(0, TOY.drive_seconds + 6.4)
     ticks = train_mini.held_out_ticks([drive], every=1)
     scores = train_mini.open_loop_scores(engine, ticks)
     engine.close()
     assert scores["ticks"] == len(ticks) == 3
     assert scores["sentence_accuracy"] == 1.0  # it has seen nothing else
-    assert scores["min_ade_6_m"] <= scores["min_ade_1_m"] < scores["baselines_ade_m"]["stop"]
+    for errors in (scores, scores["driven"]):
+        assert errors["min_ade_6_m"] <= errors["min_ade_1_m"] < errors["baselines_ade_m"]["stop"]
+    assert scores["driven"]["plan_ade_m"] < 0.15  # nobody is ahead, and nothing changes
 
 
 def test_a_training_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,11 +178,11 @@ def test_the_rate_goes_on_where_the_training_that_made_the_weights_ended() -> No
 def test_a_plan_counts_on_drives_as_they_are_recorded_and_on_no_more_than_is_told(
     toy: ModelConfig, tmp_path: Path
 ) -> None:
-    def planned(found: int, pace: float, most: float | None) -> float:
+    def planned(pace: float, most: float | None) -> float:
         piece = replace(PIECE, minutes=10, total_minutes=10, drives_per_step=most)
-        recorder = cast(DriveRecorder, SimpleNamespace(ready=40, found=found, pace=pace))
+        recorder = cast(DriveRecorder, SimpleNamespace(ready=40, recorded=0, pace=pace))
         return Course(toy, tmp_path, replace(TOY, drives=4000), piece, CPU)._planned(0.1, recorder).drives_per_step
 
-    assert planned(found=40, pace=0.0, most=None) == pytest.approx(39 / (0.85 * 5664), rel=0.01)  # what lay there
-    assert planned(found=40, pace=2.0, most=None) == pytest.approx((39 + 1.8 * 0.85 * 590) / (0.85 * 5664), rel=0.01)
-    assert planned(found=40, pace=2.0, most=0.05) == 0.05
+    assert planned(pace=0.0, most=None) == pytest.approx(39 / (0.85 * 5664), rel=0.01)  # what lay there
+    assert planned(pace=2.0, most=None) == pytest.approx((39 + 1.8 * 0.85 * 590) / (0.85 * 5664), rel=0.01)
+    assert planned(pace=2.0, most=0.05) == 0.05

@@ -33,7 +33,7 @@ def test_a_recorded_drive_is_kept(mini: ModelConfig, tmp_path: Path) -> None:
     assert (len(first.images), len(first)) == (20, 5)
     assert file.stat().st_mtime_ns == written
     with DriveRecorder(mini, tmp_path, [5], seconds=2.0, workers=1, keep=0) as recorder:
-        assert (recorder.found, recorder.pace) == (1, 0.0)
+        assert (recorder.ready, recorder.recorded, recorder.pace) == (1, 0, 0.0)
         assert len(recorder.get(0)) == 5
     assert not file.exists()
 
@@ -42,10 +42,20 @@ def test_the_newest_of_those_that_were_read_are_left(mini: ModelConfig, tmp_path
     with DriveRecorder(mini, tmp_path, range(4), seconds=1.6, workers=1, keep=1) as recorder:
         for place in range(3):
             recorder.get(place)
-        assert recorder.found == 0
         assert recorder.pace > 0
     left = {file.name for file in tmp_path.rglob("*.npz")}
     assert {"drive-2.npz"} <= left <= {"drive-2.npz", "drive-3.npz"}
+
+
+def test_what_lay_behind_a_gap_is_not_counted_as_recorded(mini: ModelConfig, tmp_path: Path) -> None:
+    with DriveRecorder(mini, tmp_path, range(3), seconds=1.6, workers=1) as recorder:
+        for place in range(3):
+            recorder.get(place)
+        assert recorder.recorded == 3
+    next(tmp_path.rglob("drive-1.npz")).unlink()
+    with DriveRecorder(mini, tmp_path, range(3), seconds=1.6, workers=1) as recorder:
+        recorder.get(1)
+        assert (recorder.ready, recorder.recorded) == (3, 1)
 
 
 def test_its_end_waits_for_no_drive(mini: ModelConfig, tmp_path: Path) -> None:
@@ -73,7 +83,7 @@ def test_a_learner_drives_the_seeds_that_its_share_divides(mini: ModelConfig, tm
         assert not np.array_equal(recorder.get(0).histories, its.histories)
         assert np.array_equal(recorder.get(1).histories, experts.histories)
     with DriveRecorder(mini, tmp_path, [6, 7], seconds=2.6, workers=1) as recorder:
-        assert recorder.found == 2
+        assert recorder.ready == 2
         assert np.array_equal(recorder.get(0).histories, its.histories)  # whoever drove it
 
 

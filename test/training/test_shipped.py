@@ -29,7 +29,7 @@ def test_its_descriptions_are_those_that_the_preset_writes(tmp_path: Path) -> No
 
 
 def test_it_predicts_and_says_what_the_expert_driver_does() -> None:
-    drive = record_drive(HELD_OUT + 4, 12.0)
+    drive = record_drive(HELD_OUT + 4, 12.0 + 6.4)
     engine = TransformersEngine.load("mini", device="cpu")
     scores = open_loop_scores(engine, held_out_ticks([drive], every=8))
     engine.close()

@@ -57,7 +57,7 @@ class TransformOdometry:
 
     @property
     def warning(self) -> str:
-        """Why there are no poses although transforms come; "" when there are, or none has come."""
+        """Why there are no poses although transforms come; "" when there are, or none has come. From any thread."""
         known = self._tree.describe()
         if not known:
             return ""
@@ -66,10 +66,10 @@ class TransformOdometry:
                 f"no moving transforms lead from {self.parent!r} (odometry.tf_parent) to {self.child!r} "
                 f"(odometry.base_frame); /tf and /tf_static have {known}"
             )
-        if self._waiting:
-            newest = {edge: history.newest_ns or 0 for edge, history in self._moving.items()}
+        waiting, newest = self._waiting, {edge: history.newest_ns or 0 for edge, history in self._moving.items()}
+        if waiting and newest:
             late = min(newest, key=newest.__getitem__)
-            behind_ns = self._waiting[-1].stamp_ns - newest[late]
+            behind_ns = waiting[-1].stamp_ns - newest[late]
             if behind_ns > LONG_WAIT_NS:
                 name = f"{late[0]} -> {late[1]}"
                 return f"the poses wait for the transform {name}, whose newest is {behind_ns * 1e-9:.1f} s older"
@@ -121,14 +121,14 @@ class TransformOdometry:
         self._above, self._lowest = self._way[:lowest], self._way[lowest].edge
         self._moving = {link.edge: TransformHistory() for link in self._above if link.place is None}
         self._below = composed(self._way[lowest + 1 :])
-        self._waiting.clear()
+        self._waiting = deque(maxlen=MOST_WAITING)
 
     def _watch_time(self, stamp_ns: int) -> None:
         """Where time has jumped back, what was known of transforms further up is of another drive."""
         self._back = self._back + 1 if stamp_ns < self._newest_ns - LATE_NS else 0
         if self._back >= BACK:
             self._moving = {edge: TransformHistory() for edge in self._moving}
-            self._waiting.clear()
+            self._waiting = deque(maxlen=MOST_WAITING)
             self._newest_ns = self._back = 0
         self._newest_ns = max(self._newest_ns, stamp_ns)
 

@@ -133,7 +133,9 @@ def test_what_configuring_has_begun_ends_when_a_later_step_fails(live, monkeypat
         raise ValueError("this ROS middleware doesn't write messages as CDR")
 
     def begun():
-        threads = {thread for thread in threading.enumerate() if thread.name in ("overlay", "engine", "prepare", "news")}
+        threads = {
+            thread for thread in threading.enumerate() if thread.name in ("overlay", "engine", "prepare", "news")
+        }
         entities = {*node.publishers, *node.subscriptions, *node._managed_entities}
         return threads, entities, len(engines), gc.get_freeze_count()
 

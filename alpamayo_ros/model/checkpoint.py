@@ -165,11 +165,12 @@ def _read_header(file: Path) -> bytes:
         header = stream.read(length) if 8 + length <= size else b""
     try:
         entries = json.loads(header)
-        end = max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
+        ends = (entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
+        needed = 8 + length + max(ends, default=0)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise ConfigurationError(f"{file} is no safetensors file, or is cut short") from error
-    if 8 + length + end != size:
-        raise ConfigurationError(f"{file} has {size} bytes; by its header it has to have {8 + length + end}")
+    if needed != size:
+        raise ConfigurationError(f"{file} has {size} bytes; by its header it has to have {needed}")
     try:
         with safe_open(file, framework="pt"):
             return header

@@ -16,7 +16,7 @@ from rclpy.utilities import remove_ros_args
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.python_lock import share_python_lock
+from alpamayo_ros.engine.python_lock import share_python_lock
 from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 from alpamayo_ros.standard_streams import open_closed_streams

@@ -62,6 +62,7 @@ def test_any_bytes(tmp_path: Path, data: bytes) -> None:
 @given(
     st.dictionaries(st.text(max_size=4) | st.just("__metadata__"), ENTRIES | VALUES, max_size=3), st.binary(max_size=16)
 )
+@example({"a": {"dtype": "F32", "shape": [1], "data_offsets": "04"}}, bytes(4))
 @example({"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 4]}}, bytes(4))
 @example({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2**62, 2**62 + 4]}}, bytes(4))
 @example({"a": {"shape": [1], "data_offsets": [0, 4]}}, bytes(4))

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from alpamayo_ros.python_lock import LONGEST
+from alpamayo_ros.engine.python_lock import LONGEST
 
 PROGRAM = """
 import sys

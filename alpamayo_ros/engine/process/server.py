@@ -40,7 +40,7 @@ from alpamayo_ros.engine.process.wire import (
     decode,
     encode,
 )
-from alpamayo_ros.python_lock import share_python_lock
+from alpamayo_ros.engine.python_lock import share_python_lock
 
 logger = logging.getLogger(__name__)
 

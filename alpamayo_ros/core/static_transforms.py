@@ -9,6 +9,7 @@ import numpy as np
 
 from alpamayo_ros.core.incoming import mounting_from_transform
 from alpamayo_ros.core.mounting import Mounting
+from alpamayo_ros.core.transform_tree import edge_of
 
 
 class StaticTransforms:
@@ -22,7 +23,7 @@ class StaticTransforms:
         for transform in message.transforms:
             mounting = mounting_from_transform(transform)
             if mounting is not None:
-                parent, child = transform.header.frame_id.lstrip("/"), transform.child_frame_id.lstrip("/")
+                parent, child = edge_of(transform)
                 self._edges.setdefault(parent, {})[child] = mounting
                 self._edges.setdefault(child, {})[parent] = mounting.inverse()
 

@@ -46,11 +46,6 @@ class RecordedDrive:
     cars: Array  # [T, 3] of the car ahead that the driver minds: m to its rear bumper, m/s, m/s^2; NaN: of none
 
     @property
-    def cars_ahead(self) -> NDArray[np.bool_]:
-        """[T] whether the driver minds a car ahead on its route."""
-        return ~np.isnan(self.cars[:, 0])
-
-    @property
     def driven(self) -> Array:
         """[T - 64, 64, 3] m in the vehicle's frame then: where it was 0.1 to 6.4 s later, as far as the drive goes."""
         count = max(len(self.positions) - HORIZON, 0)

@@ -96,7 +96,8 @@ def test_pictures_need_a_size() -> None:
 def test_the_gap_to_a_car_shrinks_by_the_difference_in_speed() -> None:
     drive = record_drive(12, 20.0, image_size=(16, 16))
     gap, speed, change = drive.cars.T
-    assert np.array_equal(np.isnan(gap), ~drive.cars_ahead)
+    assert np.array_equal(np.isnan(gap), np.isnan(speed))
+    assert np.array_equal(np.isnan(gap), np.isnan(change))
     rest = gap[1:] - gap[:-1] - 0.1 * (speed - drive.speeds)[:-1]  # NaN without a car, large where another comes
     assert np.nanmedian(np.abs(rest)) < 0.02
     assert np.nanmax(np.abs(np.where(np.abs(rest) < 1.0, np.diff(speed) - 0.1 * change[1:], np.nan))) < 0.05

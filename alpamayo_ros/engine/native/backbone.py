@@ -147,7 +147,8 @@ class NativeBackbone:
         The caller counts the cache's columns.
         """
         step = self._steps_for(token_ids, 1)[0]
-        return Following(step, step.start(cache, token_ids, batch.rope_deltas, keys, temperature, top_p))
+        step.begin(cache, token_ids, batch.rope_deltas, keys, temperature, top_p)
+        return Following(step, step.go_on(len(keys)))
 
     def follow_prompt(
         self,

@@ -89,19 +89,6 @@ class DecodeStep:
         self._fill(cache, token_ids, rope_deltas, [NO_KEY] * len(cache.rows))
         return self._replayed(self._step)[0][: len(cache.rows)]
 
-    def start(
-        self,
-        cache: PagedCache,
-        token_ids: Tensor,
-        rope_deltas: Sequence[int],
-        keys: Sequence[Key],
-        temperature: float,
-        top_p: float,
-    ) -> Tensor:
-        """Read a token per row, and draw the next ones by these keys: [rows of the cache] int64 on the device."""
-        self.begin(cache, token_ids, rope_deltas, keys, temperature, top_p)
-        return self.go_on(len(keys))
-
     def begin(
         self,
         cache: PagedCache,
@@ -116,7 +103,10 @@ class DecodeStep:
         self._fill(cache, token_ids, rope_deltas, keys)
 
     def go_on(self, rows: int) -> Tensor:
-        """Read what was drawn, and draw again: each row's next key is that of its next place."""
+        """Read what stands ready, and draw the next ones, [rows] int64 on the device, which then stand ready.
+
+        Each row's next key is that of its next place.
+        """
         return self._replayed(self._step)[1][:rows]
 
     def _fill(self, cache: PagedCache, token_ids: Tensor, rope_deltas: Sequence[int], keys: Sequence[Key]) -> None:

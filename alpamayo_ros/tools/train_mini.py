@@ -26,7 +26,7 @@ from alpamayo_ros.engine.transformers_engine import TransformersEngine
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.progress import progress
 from alpamayo_ros.sim.driver import CRUISE
-from alpamayo_ros.sim.recorded_drive import PERIOD_S, RecordedDrive, record_drive
+from alpamayo_ros.sim.recorded_drive import IMAGE_SIZE, PERIOD_S, RecordedDrive, record_drive
 from alpamayo_ros.sim.world import FIRST_HELD_OUT_SEED, SHORTEST, World
 from alpamayo_ros.tools.checkpoint_presets import PRESETS
 from alpamayo_ros.tools.command import guarded, run_command
@@ -53,14 +53,22 @@ def write_checkpoint(folder: Path, trainer: Trainer) -> None:
     write_shards(folder, [list(weights)], iter(weights.items()))
 
 
-def record_held_out(count: int, seconds: float, workers: int) -> list[RecordedDrive]:
+def record_held_out(
+    count: int, seconds: float, workers: int, image_size: tuple[int, int] = IMAGE_SIZE
+) -> list[RecordedDrive]:
     """Drives of seeds that training doesn't have, recorded in processes of their own.
 
     They go on for 6.4 s after `seconds`, so that all of their first `seconds` can be scored.
+
+    Args:
+        count: of the drives.
+        seconds: of each.
+        workers: processes.
+        image_size: height and width, pixels.
     """
     whole = seconds + HORIZON * PERIOD_S
     with worker_processes(workers) as pool:
-        drives = [pool.submit(record_drive, HELD_OUT + number, whole) for number in range(count)]
+        drives = [pool.submit(record_drive, HELD_OUT + number, whole, image_size=image_size) for number in range(count)]
         return [drive.result() for drive in progress(drives, unit=" drives", desc="held-out drives")]
 
 

@@ -7,8 +7,8 @@ import torch
 from alpamayo_ros.core.types import Array
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.sim.recorded_drive import record_drive
+from alpamayo_ros.tools.answer_drift import Answers, answers_of, drift
 from alpamayo_ros.tools.mini_scores import held_out_ticks
-from alpamayo_ros.tools.quantization_drift import Answers, answers_of, drift
 from alpamayo_ros.tools.train_mini import HELD_OUT
 
 

@@ -6,11 +6,11 @@ import math
 
 from alpamayo_ros.core.types import EngineError, Observation, SamplingOptions
 from alpamayo_ros.engine.base import EngineInfo
+from alpamayo_ros.engine.limits import CLOSING_TOKENS
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 REASONING = ("shared", "independent", "off", "given")
 MAX_SAMPLE, MAX_TOKENS = 2**31, 2**31  # what the key of the noise holds
-CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
 
 
 def check_options(options: SamplingOptions, observation: Observation, info: EngineInfo, vocabulary: Vocabulary) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError, EngineError
-from alpamayo_ros.engine.process.wire import decode
+from alpamayo_ros.engine.process.wire import decode, receive_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -92,15 +92,16 @@ class EngineProcess:
 
         Raises:
             ProcessEndedError: it is gone; the message says how.
+            WireError: what it says can't be read.
         """
         try:
             if not self._connection.poll(timeout):
                 return None
-            message = decode(self._connection.recv_bytes())
+            data = receive_bytes(self._connection)
         except (EOFError, OSError) as error:
             raise ProcessEndedError(self._last_words()) from error
         self.spoke = True
-        return message
+        return decode(data)
 
     def end(self, grace: bool = False) -> None:
         """End it, with all that it started; returns when it is gone.

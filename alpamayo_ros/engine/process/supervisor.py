@@ -238,7 +238,7 @@ class Supervisor:
         """
         if self._closed:
             raise ProcessEndedError("the engine was closed")
-        message = self._receive(process)
+        message = process.receive(POLL)
         # counted, not measured: this process may have been stopped as well
         self._silence = self._silence + POLL if message is None else 0.0
         if isinstance(message, Answer | Failure):
@@ -246,14 +246,6 @@ class Supervisor:
         elif isinstance(message, LogLine):
             _log(message)
         self._check(process)
-
-    def _receive(self, process: EngineProcess) -> object:
-        try:
-            return process.receive(POLL)
-        except WireError as error:
-            if not error.to:
-                raise
-            return Failure(EngineError.__name__, str(error), to=error.to)
 
     def _answer(self, message: Answer | Failure) -> None:
         if isinstance(message, Failure) and not message.to:

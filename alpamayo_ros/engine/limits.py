@@ -12,8 +12,8 @@ from alpamayo_ros.engine.base import EngineInfo
 TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
 REASONING_TOKENS = 1024  # that engines with a KV cache of fixed size have room for after the largest prompt
 CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
-# of a text in the KV cache besides itself: a usual route and what follows it, and blocks that aren't full
-TEXT_OVERHEAD = 160
+# of a text in the KV cache besides itself: a usual route and what follows it, and a block that isn't full
+TEXT_OVERHEAD = 168
 
 
 def largest_prompt(cameras: int, image_tokens: int) -> int:

@@ -46,16 +46,16 @@ def settings(**sampling: Any) -> Settings:
             {"reasoning": "given", "given_reasoning": "a" * 1021 + "ä"},
             "sampling.given_reasoning has 1023 bytes, which may be as many tokens: after the largest prompt",
         ),
-        (  # (4096 - 1024) / 12 = 256 = 94 + 2 + 160
-            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 94},
-            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 95},
-            "sampling.num_samples is 12 with sampling.reasoning independent of 95 tokens: beside the largest prompt "
+        (  # (4096 - 1024) / 12 = 256 = 86 + 2 + 168
+            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 86},
+            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 87},
+            "sampling.num_samples is 12 with sampling.reasoning independent of 87 tokens: beside the largest prompt "
             "the KV cache of 4096 tokens has room for 11 such texts",
         ),
         (
-            {"num_samples": 6, "reasoning": "independent", "max_reasoning_tokens": 94, "guidance_weight": 1.5},
-            {"num_samples": 7, "reasoning": "independent", "max_reasoning_tokens": 94, "guidance_weight": 1.5},
-            r"of 94 tokens, read twice by sampling.guidance_weight 1.5: .* has room for 6 such texts",
+            {"num_samples": 6, "reasoning": "independent", "max_reasoning_tokens": 86, "guidance_weight": 1.5},
+            {"num_samples": 7, "reasoning": "independent", "max_reasoning_tokens": 86, "guidance_weight": 1.5},
+            r"of 86 tokens, read twice by sampling.guidance_weight 1.5: .* has room for 6 such texts",
         ),
         (
             {"num_samples": 16, "reasoning": "shared", "max_reasoning_tokens": 1000},

@@ -175,7 +175,7 @@ def start_vllm(
         "generation_config": "vllm",
         "seed": 0,
         "tensor_parallel_size": ranks,
-        "max_model_len": sizes.sequence_tokens,
+        "max_model_len": sizes.sequence_tokens + 1,  # of what is read to its end, one more is sampled
         "max_num_seqs": sizes.sequences,
         "max_num_batched_tokens": sizes.batch_tokens,
         "kv_cache_memory_bytes": sizes.kv_bytes,

@@ -49,12 +49,18 @@ def check_length(prompt_tokens: int, options: SamplingOptions, info: EngineInfo)
     """Raise for a prompt and reasoning that are too long together.
 
     Raises:
-        EngineError: names how many reasoning tokens there can be.
+        EngineError: names how many reasoning tokens there can be, or how many the prompt may have.
     """
-    if prompt_tokens + options.max_reasoning_tokens + CLOSING_TOKENS > info.max_tokens:
+    room = info.max_tokens - prompt_tokens - CLOSING_TOKENS
+    if room < 0:
+        raise EngineError(
+            f"the prompt has {prompt_tokens} tokens and may have {info.max_tokens - CLOSING_TOKENS}; the navigation "
+            "text or the question has to be shorter"
+        )
+    if options.max_reasoning_tokens > room:
         raise EngineError(
             f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {prompt_tokens} tokens "
-            f"it has to be at most {info.max_tokens - prompt_tokens - CLOSING_TOKENS}"
+            f"it has to be at most {room}"
         )
 
 

@@ -17,6 +17,7 @@ from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.limits import CLOSING_TOKENS, check_limits
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.engine.null_engine import INFO, NullEngine
+from alpamayo_ros.engine.options import check_length
 from alpamayo_ros.engine.stage_clock import StageClock
 
 BUILT = replace(INFO, max_samples=16, max_cameras=1, max_tokens=2048, prompt_tokens=1024, cache_tokens=4096)
@@ -139,6 +140,15 @@ def test_what_is_not_refused_fits_after_the_largest_prompt(small: NativeEngine, 
     chosen = settings(max_reasoning_tokens=allowed, temperature=0.0, **others)
     prediction = small.predict(observation, chosen.tick_options(observation))
     assert all(len(tokens) == allowed + CLOSING_TOKENS for tokens in prediction.reasoning_token_ids)
+
+
+def test_a_text_that_leaves_no_room_at_all_is_told_from_a_reasoning_that_is_too_long() -> None:
+    options = SamplingOptions(max_reasoning_tokens=0)
+    check_length(2046, options, BUILT)
+    with pytest.raises(EngineError, match="the prompt has 2047 tokens and may have 2046; the navigation text or"):
+        check_length(2047, options, BUILT)
+    with pytest.raises(EngineError, match=r"max_reasoning_tokens is 10; with a prompt of 2040 tokens it has to be .* 6"):
+        check_length(2040, SamplingOptions(max_reasoning_tokens=10), BUILT)
 
 
 def test_what_is_refused_would_fail_at_a_tick(small: NativeEngine) -> None:

@@ -147,7 +147,7 @@ def test_a_text_that_leaves_no_room_at_all_is_told_from_a_reasoning_that_is_too_
     check_length(2046, options, BUILT)
     with pytest.raises(EngineError, match="the prompt has 2047 tokens and may have 2046; the navigation text or"):
         check_length(2047, options, BUILT)
-    with pytest.raises(EngineError, match=r"max_reasoning_tokens is 10; with a prompt of 2040 tokens it has to be .* 6"):
+    with pytest.raises(EngineError, match=r"max_reasoning_tokens is 10; with a prompt of 2040 .* it has to be .* 6"):
         check_length(2040, SamplingOptions(max_reasoning_tokens=10), BUILT)
 
 

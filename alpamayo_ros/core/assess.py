@@ -10,8 +10,8 @@ from alpamayo_ros.core.builder_config import BuilderConfig
 from alpamayo_ros.core.camera import CameraInput
 from alpamayo_ros.core.ego import EgoHistory
 from alpamayo_ros.core.lattice import Point
-from alpamayo_ros.core.odometry import OdometryInput
 from alpamayo_ros.core.pending import PendingTicks
+from alpamayo_ros.core.rig_inputs import RigInputs
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, Frame, SkipReason
 
 Numbers = Mapping[str, Any]
@@ -30,22 +30,13 @@ class Assessor:
     """Looks at the inputs of a builder, and changes nothing. Times in ns of the node's clock.
 
     Args:
-        cameras: by name, the anchor among them.
-        odometry: of the vehicle.
+        inputs: what has come.
         pending: knows how long each tick has waited.
         config: of the builder.
     """
 
-    def __init__(
-        self,
-        cameras: Mapping[str, CameraInput],
-        odometry: OdometryInput,
-        pending: PendingTicks,
-        config: BuilderConfig,
-    ) -> None:
-        self._cameras = cameras
-        self._anchor = cameras[config.anchor]
-        self._odometry = odometry
+    def __init__(self, inputs: RigInputs, pending: PendingTicks, config: BuilderConfig) -> None:
+        self._cameras, self._anchor, self._odometry = inputs.cameras, inputs.anchor, inputs.odometry
         self._pending = pending
         self._wait_ns = round(config.wait_timeout * 1e9)
         self._optional_wait_ns = round(config.optional_wait * 1e9)

@@ -55,7 +55,7 @@ class BuilderConfig:
     max_input_age: float = 0.5  # of the frames when a tick starts
     max_odometry_age: float = 0.4
     max_odometry_gap: float = 0.3  # poses further apart are not interpolated
-    max_odometry_jump: float = 1.0  # m that a pose may be further from the last than its speed explains
+    max_odometry_jump: float = 1.0  # m that a pose may be from where its speed leads
     odometry_time_offset: float = 0.0  # added to the poses' stamps
     standstill_padding: bool = True  # at standstill the first pose stands for missing older ones
     navigation_timeout: float = 30.0  # a navigation text is forgotten after this; 0: never

@@ -7,7 +7,7 @@ from typing import Any
 from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.odometry import pose_fault
 from alpamayo_ros.core.settings import OdometrySettings
-from alpamayo_ros.core.static_transforms import StaticTransforms
+from alpamayo_ros.core.transform_tree import TransformTree
 from alpamayo_ros.core.types import EgoPose
 
 
@@ -22,14 +22,14 @@ class ChildFrame:
         self.warning = ""
         self._base_frame = settings.base_frame.lstrip("/")
         self._given = Mounting.from_xyz_rpy(settings.child_to_base)
-        self._static = StaticTransforms()
+        self._static = TransformTree()
         self._used = "", self._given  # by the last pose: its child frame, and where base_frame is in it
         self._number = 1  # of the way
         self._found: dict[str, Mounting | None] = {}  # child frame -> where base_frame is in it, by _static
 
     def add_static(self, message: Any) -> None:
         """A tf2_msgs/TFMessage of /tf_static."""
-        self._static.add(message)
+        self._static.add_static(message.transforms)
         self._found.clear()
 
     def mounting(self, child_frame_id: str) -> Mounting:

@@ -10,19 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from alpamayo_ros.core.jump import JumpFinder
 from alpamayo_ros.core.rotation import matrix_from_quaternion, slerp
 from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose, SkipReason
 
 HISTORY_NS = (HISTORY_LENGTH - 1) * STEP_NS
 KEPT_NS = 3_000_000_000  # one history length before the oldest t0 that may still run
 MAX_POSES = 4096  # whatever their stamps say
-
-# A step between two poses is a jump when it is longer by `max_odometry_jump` (in angle by JUMP_ANGLE) than half as much
-# again as the twist, or the step before, explains. The step before counts, because some sources send a twist of zeros.
-JUMP_ANGLE = 0.35  # rad
-JUMP_FACTOR = 1.5
-TOP_SPEED = 70.0  # m/s; a faster step explains nothing
-TOP_RATE = 3.0  # rad/s
 
 STANDSTILL_SPEED = 0.1  # m/s
 STANDSTILL_DISTANCE = 0.05  # m
@@ -55,10 +49,10 @@ class EgoBuffer:
     def __init__(self, max_gap_ns: int, max_jump: float, standstill_padding: bool) -> None:
         self._max_gap_ns = max_gap_ns
         self._max_jump = max_jump
+        self._jumps = JumpFinder(max_jump)
         self._standstill_padding = standstill_padding
         self._stamps: list[int] = []
         self._poses: list[EgoPose] = []
-        self._speed = self._rate = math.nan  # of the newest step that was no jump; NaN: there was none yet
         self.jump: Mapping[str, Any] | None = None  # numbers of the last jump
         self.jump_ns: int | None = None  # stamp of the first pose after it
 
@@ -91,8 +85,9 @@ class EgoBuffer:
         """
         jumped: list[int] = []
         at = bisect_left(self._stamps, pose.stamp_ns)
-        if at and at == len(self._stamps) and self._is_jump(self._poses[-1], pose):
-            jumped = self._stamps
+        jump = self._jumps.find(self._poses[-1], pose) if at and at == len(self._stamps) else None
+        if jump is not None:
+            self.jump, self.jump_ns, jumped = jump, pose.stamp_ns, self._stamps
             self._stamps, self._poses, at = [], [], 0
         self._stamps.insert(at, pose.stamp_ns)
         self._poses.insert(at, pose)
@@ -230,30 +225,6 @@ class EgoBuffer:
             for x, y in ((a.linear_velocity, b.linear_velocity), (a.angular_velocity, b.angular_velocity))
         )
         return EgoPose(stamp_ns, position, orientation, linear, angular)
-
-    def _is_jump(self, last: EgoPose, pose: EgoPose) -> bool:
-        seconds = (pose.stamp_ns - last.stamp_ns) * 1e-9
-        distance = math.dist(last.position, pose.position)
-        angle = 2 * math.acos(min(abs(float(last.orientation @ pose.orientation)), 1.0))
-        known = not math.isnan(self._speed)
-        speed = max(_norm(last.linear_velocity), _norm(pose.linear_velocity), self._speed if known else 0.0)
-        rate = max(_norm(last.angular_velocity), _norm(pose.angular_velocity), self._rate if known else 0.0)
-        if last.linear_velocity is None and pose.linear_velocity is None and not known:
-            speed, rate = TOP_SPEED, TOP_RATE  # nothing says yet how it moves
-        far = distance > self._max_jump + JUMP_FACTOR * speed * seconds
-        turned = angle > JUMP_ANGLE + JUMP_FACTOR * rate * seconds
-        if not (far or turned):
-            self._speed, self._rate = min(distance / seconds, TOP_SPEED), min(angle / seconds, TOP_RATE)
-            return False
-        self.jump_ns = pose.stamp_ns
-        self.jump = {
-            "distance_m": round(distance, 3),
-            "angle_rad": round(angle, 3),
-            "seconds": round(seconds, 6),
-            "explained_m": round(JUMP_FACTOR * speed * seconds, 3),
-            "explained_rad": round(JUMP_FACTOR * rate * seconds, 3),
-        }
-        return True
 
 
 def _norm(vector: Array | None) -> float:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from alpamayo_ros.core.accounting import DUPLICATE, RESET, StreamCounts
 from alpamayo_ros.core.assess import Assessor
-from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
-from alpamayo_ros.core.camera import CameraInput, CameraState
-from alpamayo_ros.core.ego import HISTORY_NS, EgoHistory
+from alpamayo_ros.core.builder_config import BuilderConfig
+from alpamayo_ros.core.ego import EgoHistory
 from alpamayo_ros.core.lattice import Lattice, Point
 from alpamayo_ros.core.navigation import Navigation
-from alpamayo_ros.core.odometry import OdometryInput
+from alpamayo_ros.core.obstacles import Obstacles
 from alpamayo_ros.core.pending import PendingTicks
+from alpamayo_ros.core.rig_inputs import RigInputs
 from alpamayo_ros.core.stream import LATE_NS
-from alpamayo_ros.core.types import (
-    STEP_NS,
-    ConfigurationError,
-    EgoPose,
-    Frame,
-    Observation,
-    Skip,
-    SkipReason,
-)
-
-__all__ = [
-    "BuilderConfig",
-    "CameraConfig",
-    "CameraState",
-    "ObservationBuilder",
-    "build_observation_builder",
-]
+from alpamayo_ros.core.types import ConfigurationError, EgoPose, Frame, Observation, Skip, SkipReason
 
 _serials = itertools.count(1)
 
@@ -53,19 +36,16 @@ class ObservationBuilder:
 
     def __init__(self, config: BuilderConfig) -> None:
         self._config = config
-        self._cameras = {camera.name: CameraInput(camera, config) for camera in config.cameras}
-        self._anchor = self._cameras[config.anchor]
-        self._odometry = OdometryInput(config)
+        self.inputs = RigInputs(config)  # to be looked at from outside
+        self._anchor, self._odometry = self.inputs.anchor, self.inputs.odometry
         self._lattice = Lattice()
         self._pending = PendingTicks(config.rate_hz)
-        self._assessor = Assessor(self._cameras, self._odometry, self._pending, config)
-        self._blocked: dict[SkipReason, Mapping[str, Any]] = {}
+        self._assessor = Assessor(self.inputs, self._pending, config)
+        self._obstacles = Obstacles()
         self._fresh = False  # whether a frame has come since frames_to_prepare
         self._navigation = Navigation(config.navigation_timeout)
         self._now_ns: int | None = None  # at the last call
         self._epoch = 0
-        self._jump: tuple[int, Mapping[str, Any]] | None = None  # when the time jumped last, and how
-        self._reframed: tuple[int, Mapping[str, Any]] | None = None  # when the odometry's frames changed last, and how
         self._next_silence_ns: int | None = None  # when it is to be said that the anchor is silent
 
     # ---- inputs
@@ -91,7 +71,7 @@ class ObservationBuilder:
         Raises:
             ConfigurationError: there is no camera of this name.
         """
-        source = self._camera(camera)
+        source = self.inputs.camera(camera)
         self._notice(now_ns)
         corrected_ns = stamp_ns + source.offset_ns
         refusal = source.stream.refusal(stamp_ns, corrected_ns, source.buffer.newest_ns, now_ns)
@@ -128,7 +108,7 @@ class ObservationBuilder:
         if frames != odometry.frames:
             if len(odometry.buffer):
                 self._flush(RESET, now_ns)
-                self._reframed = (now_ns, {"frames": list(frames), "frames_before": list(odometry.frames)})
+                self._obstacles.reframed(now_ns, frames=list(frames), frames_before=list(odometry.frames))
             odometry.frames = frames
         usable = replace(usable, stamp_ns=pose.stamp_ns + odometry.offset_ns)
         refusal = odometry.refusal(pose.stamp_ns, usable.stamp_ns, now_ns)
@@ -153,29 +133,29 @@ class ObservationBuilder:
         """The node's clock itself has jumped, to `now_ns`: forget all inputs, raise the epoch."""
         before_ns, self._now_ns = self._now_ns, now_ns
         by = None if before_ns is None else round((now_ns - before_ns) * 1e-9, 6)
-        self._time_jump(now_ns, {"input": "clock", "by_s": by})
+        self._time_jump(now_ns, "clock", by)
 
     def mark_bad_image(self, serial: int, message: str) -> None:
         """The engine could not decode this frame: it is never chosen again. Unknown serials are ignored."""
-        for camera in self._cameras.values():
+        for camera in self.inputs.cameras.values():
             frame = camera.take_out(serial, message)
             if frame is not None and camera is self._anchor:
                 self._lattice.remove(frame.stamp_ns)
-                self._forget_choices(frame.stamp_ns)
+                self.inputs.forget_choices(frame.stamp_ns)
 
     def block(self, reason: SkipReason, **numbers: Any) -> None:
         """Every tick is skipped for this reason until `unblock`: disabled, engine_not_ready, clock_stopped."""
-        self._blocked[reason] = numbers
+        self._obstacles.blocked[reason] = numbers
 
     def unblock(self, reason: SkipReason) -> None:
         """End what `block` began; nothing if it hasn't."""
-        self._blocked.pop(reason, None)
+        self._obstacles.blocked.pop(reason, None)
 
     def reset(self, now_ns: int, why: str = "reset") -> None:
         """Forget all inputs, the navigation text too, and raise the epoch."""
         self._notice(now_ns)
         self._flush(RESET, now_ns)
-        self._jump = self._reframed = None
+        self._obstacles.forget_changes()
         self._navigation.set("", now_ns)
 
     # ---- ticks
@@ -194,7 +174,7 @@ class ObservationBuilder:
         for at in reversed(undecided):
             if self._assessor.is_complete(points, at, now_ns):
                 result = self._assess(points, at, now_ns)
-                if isinstance(result, Observation) or self._blocked:
+                if isinstance(result, Observation) or self._obstacles.blocked:
                     self._pending.take_turn(points[at])
                     self._count_use(result)
                     return result
@@ -218,9 +198,9 @@ class ObservationBuilder:
         points = self._lattice.points
         for at in reversed(range(len(points))):
             waits = self._assessor.still_waits(points[at], now_ns)
-            if self._assessor.is_complete(points, at, now_ns) or not waits or self._blocked:
+            if self._assessor.is_complete(points, at, now_ns) or not waits or self._obstacles.blocked:
                 result = self._assess(points, at, now_ns)
-                if isinstance(result, Observation) or not waits or self._blocked:
+                if isinstance(result, Observation) or not waits or self._obstacles.blocked:
                     self._count_use(result)
                     return result
         result = self._assess(points, len(points) - 1, now_ns)
@@ -229,12 +209,12 @@ class ObservationBuilder:
 
     def frames_to_prepare(self) -> list[Frame]:
         """Frames of the two newest lattice points that are settled and were neither used nor given out here before."""
-        if self._blocked or not self._fresh:
+        if self._obstacles.blocked or not self._fresh:
             return []
         self._fresh = False
         points = self._lattice.points
         newest = range(max(len(points) - 2, 0), len(points))
-        found = (camera.to_prepare(points, at) for at in newest for camera in self._cameras.values())
+        found = (camera.to_prepare(points, at) for at in newest for camera in self.inputs.cameras.values())
         return [frame for frame in found if frame is not None]
 
     # ---- state
@@ -258,27 +238,9 @@ class ObservationBuilder:
         return self._epoch
 
     @property
-    def prepared_unused(self) -> int:
-        """How many frames given out by frames_to_prepare left without having been in an observation."""
-        return sum(camera.prepared_unused for camera in self._cameras.values())
-
-    @property
     def odometry_frame(self) -> str:
         """The poses' frame_id; "" until one has come."""
         return self._odometry.frames[0]
-
-    def newest_pose(self) -> EgoPose | None:
-        """The newest pose of base_link."""
-        return self._odometry.buffer.newest
-
-    def is_standing(self, now_ns: int) -> tuple[bool, str]:
-        """Whether the vehicle stands still as far as the odometry knows, and what it knows, in words."""
-        return self._odometry.is_standing(now_ns)
-
-    def speed_mismatch(self) -> float | None:
-        """How far the twist is from what the poses do, m/s; None when it can't be told. Only for a warning."""
-        error = self._odometry.buffer.speed_error()
-        return None if math.isnan(error) else error
 
     @property
     def navigation(self) -> str:
@@ -291,22 +253,9 @@ class ObservationBuilder:
 
     def counts(self) -> dict[str, StreamCounts]:
         """Per camera and for "odometry": received = used + waiting + dropped by reason, always."""
-        counts = {name: camera.stream.ledger.counts() for name, camera in self._cameras.items()}
-        return counts | {"odometry": self._odometry.stream.ledger.counts()}
-
-    def camera_states(self, now_ns: int) -> list[CameraState]:
-        """Every camera, in the order of the index."""
-        lag = self._anchor.stream.receive_lag
-        return [camera.state(now_ns, lag) for camera in self._cameras.values()]
+        return self.inputs.counts()
 
     # ---- inside
-
-    def _camera(self, name: str) -> CameraInput:
-        try:
-            return self._cameras[name]
-        except KeyError:
-            known = ", ".join(self._cameras)
-            raise ConfigurationError(f"camera {name!r} is not configured: it must be one of {known}") from None
 
     def _notice(self, now_ns: int) -> None:
         """The clock has come to this time; a step back that nobody told about is a jump too."""
@@ -321,16 +270,14 @@ class ObservationBuilder:
 
     def _jump_back(self, now_ns: int, name: str, newest_ns: int | None, stamp_ns: int) -> None:
         by = None if newest_ns is None else round((stamp_ns - newest_ns) * 1e-9, 6)
-        self._time_jump(now_ns, {"input": name, "by_s": by})
+        self._time_jump(now_ns, name, by)
 
-    def _time_jump(self, now_ns: int, numbers: Mapping[str, Any]) -> None:
+    def _time_jump(self, now_ns: int, name: str, by_s: float | None) -> None:
         self._flush(SkipReason.TIME_JUMP.value, now_ns)
-        self._jump = (now_ns, numbers)
+        self._obstacles.time_jumped(now_ns, input=name, by_s=by_s)
 
     def _flush(self, reason: str, now_ns: int) -> None:
-        for camera in self._cameras.values():
-            camera.flush(reason)
-        self._odometry.flush(reason)
+        self.inputs.flush(reason)
         self._lattice.clear()
         self._pending.clear()
         self._epoch += 1
@@ -342,33 +289,20 @@ class ObservationBuilder:
         self._lattice.add(frame.stamp_ns)
         self._be_patient(now_ns)
         if frame is not self._anchor.buffer.newest:
-            self._forget_choices(frame.stamp_ns)
+            self.inputs.forget_choices(frame.stamp_ns)
         oldest_ns = self._anchor.buffer.oldest_ns or frame.stamp_ns
         self._lattice.trim(oldest_ns)
         self._pending.forget_before(oldest_ns)
-        for camera in self._cameras.values():
-            camera.buffer.forget_before(oldest_ns)
-
-    def _forget_choices(self, stamp_ns: int) -> None:
-        """The lattice has changed from about this stamp on."""
-        for camera in self._cameras.values():
-            camera.buffer.forget_choices(stamp_ns - 2 * STEP_NS)
+        self.inputs.forget_frames_before(oldest_ns)
 
     def _assess(self, points: Sequence[Point], at: int, now_ns: int) -> Observation | Skip:
         """The tick of point number `at` (negative: there is none), or all reasons that hold."""
         t0_ns = points[at].stamp_ns if at >= 0 else None
         found = self._assessor.assess(points, at, now_ns)
-        reasons: dict[SkipReason, Mapping[str, Any]] = {**self._blocked, **found.lacking}
-        if not reasons and t0_ns is not None and found.history is not None:
+        lacks = self._obstacles.blocked or found.lacking
+        if not lacks and t0_ns is not None and found.history is not None:
             return self._observation(t0_ns, found.frames, found.history, now_ns)
-        if self._jump is not None and 0 <= now_ns - self._jump[0] <= HISTORY_NS:
-            reasons[SkipReason.TIME_JUMP] = self._jump[1]
-        if self._reframed is not None and 0 <= now_ns - self._reframed[0] <= HISTORY_NS:
-            reasons[SkipReason.ODOMETRY_JUMP] = self._reframed[1]
-            for waiting in (SkipReason.WAITING_FOR_CAMERA, SkipReason.WAITING_FOR_ODOMETRY):
-                reasons.pop(waiting, None)  # they may have sent: it was forgotten
-        held = sorted(reasons, key=_ORDER.__getitem__)
-        return Skip(held[0], t0_ns, {reason.value: reasons[reason] for reason in held})
+        return self._obstacles.skip(t0_ns, found.lacking, now_ns)
 
     def _observation(
         self, t0_ns: int, frames: Mapping[int, tuple[Frame, ...]], history: EgoHistory, now_ns: int
@@ -386,9 +320,4 @@ class ObservationBuilder:
 
     def _count_use(self, result: Observation | Skip) -> None:
         if isinstance(result, Observation):
-            for camera in self._cameras.values():
-                camera.use(result.frames.get(camera.config.index, ()), result.t0_ns)
-            self._odometry.use(self._used_history)
-
-
-_ORDER = {reason: number for number, reason in enumerate(SkipReason)}
+            self.inputs.use(result.frames, self._used_history, result.t0_ns)

@@ -86,7 +86,10 @@ class TimingSettings:
     max_odometry_age: float = declare(0.4, "The same for odometry, s.", low=0.05, high=60)
     max_odometry_gap: float = declare(0.3, "Poses further apart are not interpolated, s.", low=0.02, high=1.5)
     max_odometry_jump: float = declare(
-        1.0, "A pose further from what the speed explains is a jump: older ones are forgotten, m.", low=0.01, high=1000
+        1.0,
+        "A pose further than this from where its speed leads is a jump: older ones are forgotten, m.",
+        low=0.01,
+        high=1000,
     )
     standstill_padding: bool = declare(True, "At standstill the first pose stands for missing older ones.")
     navigation_timeout: float = declare(

@@ -1,9 +1,9 @@
-"""What transforms say of frames, and the way from one frame down to another."""
+"""What transforms say of frames, and where one is in another by them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,24 @@ class TransformTree:
             found.insert(0, link)
             frame = link.edge[0]
         return tuple(found) if any(link.place is None for link in found) else None
+
+    def find(self, base: str, frame: str) -> Mounting | None:
+        """Where a frame is in another one, up and down the tree; None when nothing leads there, or it moves."""
+        places = dict(self._upwards(base))
+        for common, place in self._upwards(frame):
+            if common in places:
+                return places[common].inverse().then(place)
+        return None
+
+    def _upwards(self, frame: str) -> Iterator[tuple[str, Mounting]]:
+        """Frames from this one up, as far as none moves, and where it is in each."""
+        place = composed(())
+        for _ in range(len(self._links) + 1):  # they may go round in circles
+            yield frame, place
+            link = self._links.get(frame)
+            if link is None or link.place is None:
+                return
+            frame, place = link.edge[0], link.place.then(place)
 
     def describe(self) -> str:
         """Every transform with its number of messages, in words."""

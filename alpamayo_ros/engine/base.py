@@ -45,6 +45,8 @@ class EngineInfo:
     max_tokens: int  # prompt and reasoning together
     checkpoint_hash: str = ""  # sha256 over the weight files' headers and sizes; "" when there is none
     quantization: str = "none"  # as in LoadOptions; answers are approximate unless "none"
+    prompt_tokens: int = 0  # of the largest prompt of the rig, with a usual route; 0: without meaning here
+    cache_tokens: int = 0  # of a KV cache of fixed size, for the prompt and all texts of a tick; 0: it has none
 
     def describe(self) -> str:
         """One line for logs."""

@@ -6,11 +6,11 @@ import math
 
 from alpamayo_ros.core.types import EngineError, Observation, SamplingOptions
 from alpamayo_ros.engine.base import EngineInfo
+from alpamayo_ros.engine.limits import CLOSING_TOKENS
 from alpamayo_ros.model.vocabulary import Vocabulary
 
 REASONING = ("shared", "independent", "off", "given")
 MAX_SAMPLE, MAX_TOKENS = 2**31, 2**31  # what the key of the noise holds
-CLOSING_TOKENS = 2  # <|cot_end|><|traj_future_start|>
 
 
 def check_options(options: SamplingOptions, observation: Observation, info: EngineInfo, vocabulary: Vocabulary) -> None:
@@ -49,12 +49,18 @@ def check_length(prompt_tokens: int, options: SamplingOptions, info: EngineInfo)
     """Raise for a prompt and reasoning that are too long together.
 
     Raises:
-        EngineError: names how many reasoning tokens there can be.
+        EngineError: names how many reasoning tokens there can be, or how many the prompt may have.
     """
-    if prompt_tokens + options.max_reasoning_tokens + CLOSING_TOKENS > info.max_tokens:
+    room = info.max_tokens - prompt_tokens - CLOSING_TOKENS
+    if room < 0:
+        raise EngineError(
+            f"the prompt has {prompt_tokens} tokens and may have {info.max_tokens - CLOSING_TOKENS}; the navigation "
+            "text or the question has to be shorter"
+        )
+    if options.max_reasoning_tokens > room:
         raise EngineError(
             f"max_reasoning_tokens is {options.max_reasoning_tokens}; with a prompt of {prompt_tokens} tokens "
-            f"it has to be at most {info.max_tokens - prompt_tokens - CLOSING_TOKENS}"
+            f"it has to be at most {room}"
         )
 
 

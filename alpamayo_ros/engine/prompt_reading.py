@@ -11,7 +11,8 @@ from torch import Tensor
 
 from alpamayo_ros.core.types import SamplingOptions
 from alpamayo_ros.engine.base import EngineInfo
-from alpamayo_ros.engine.options import CLOSING_TOKENS, check_fixed_length
+from alpamayo_ros.engine.limits import CLOSING_TOKENS
+from alpamayo_ros.engine.options import check_fixed_length
 from alpamayo_ros.engine.reasoning import Text
 from alpamayo_ros.engine.resident_model import ResidentModel
 from alpamayo_ros.engine.stage_clock import StageClock

@@ -25,6 +25,7 @@ from alpamayo_ros.engine.dummy import dummy_observation
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
 from alpamayo_ros.engine.guidance import read_without_route
+from alpamayo_ros.engine.limits import largest_prompt
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.prompt_reading import PromptReader, Read
 from alpamayo_ros.engine.reasoning import Answerer, Reasoner, Text, answer_text, write
@@ -77,6 +78,7 @@ class StepwiseEngine:
             max_cameras=max_cameras,
             max_tokens=model.max_tokens,
             checkpoint_hash=model.checkpoint_hash,
+            prompt_tokens=largest_prompt(max_cameras, model.config.images.max_tokens),
         )
         self._model = model
         self._draw = draw

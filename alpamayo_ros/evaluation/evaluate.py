@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from alpamayo_ros.core.settings import Settings
-from alpamayo_ros.core.types import AlpamayoError, Skip
+from alpamayo_ros.core.types import Skip
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.evaluation.answers import Answers
 from alpamayo_ros.evaluation.bag import BagReader
@@ -185,18 +185,3 @@ def _report(job: Job, records: list[Record], replay: Replay, no_overlay: str, fi
     }
     plain: dict[str, Any] = finite(report)
     return plain
-
-
-def check_engine(engine: Engine, settings: Settings) -> None:
-    """Refuse settings that are beyond the engine's limits.
-
-    Raises:
-        AlpamayoError: naming the limit.
-    """
-    info = engine.info
-    if settings.sampling.num_samples > info.max_samples:
-        raise AlpamayoError(
-            f"sampling.num_samples is {settings.sampling.num_samples}: the engine takes at most {info.max_samples}"
-        )
-    if len(settings.cameras) > info.max_cameras:
-        raise AlpamayoError(f"the rig has {len(settings.cameras)} cameras: the engine takes at most {info.max_cameras}")

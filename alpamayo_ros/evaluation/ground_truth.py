@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from alpamayo_ros.core.jump import JumpFinder
+from alpamayo_ros.core.odometry import normalised
 from alpamayo_ros.core.rotation import matrix_from_quaternion, quaternion_from_matrix, slerp
 from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose
 
@@ -44,7 +47,7 @@ class GroundTruth:
     Args:
         poses: of base_link in the odometry's frame, in any order.
         max_gap: s; poses further apart are not interpolated between.
-        max_jump: m that a pose may be off from what the speed before it explains.
+        max_jump: m that a pose may be off from where its speed leads.
         time_offset: s, added to the stamps.
     """
 
@@ -56,13 +59,12 @@ class GroundTruth:
         for pose in poses:
             if _is_usable(pose):
                 by_stamp.setdefault(pose.stamp_ns + offset_ns, pose)
-        ordered = [by_stamp[stamp] for stamp in sorted(by_stamp)]
+        ordered = [_clean(by_stamp[stamp], stamp) for stamp in sorted(by_stamp)]
         self._max_gap_ns = round(max_gap * 1e9)
         self._stamps: Stamps = np.array(sorted(by_stamp), dtype=np.int64)
         self._positions = np.array([pose.position for pose in ordered], dtype=float).reshape(-1, 3)
-        orientations = np.array([pose.orientation for pose in ordered], dtype=float).reshape(-1, 4)
-        self._orientations = orientations / np.linalg.norm(orientations, axis=-1, keepdims=True)
-        jumps = _jumps(self._stamps, self._positions, ordered, max_jump)
+        self._orientations = np.array([pose.orientation for pose in ordered], dtype=float).reshape(-1, 4)
+        jumps = _jumps(ordered, max_jump)
         self._stretch = np.concatenate([[0], np.cumsum(jumps)])  # [N] number of the stretch without a jump
 
     def future(self, t0_ns: int) -> Future:
@@ -107,15 +109,21 @@ def _is_usable(pose: EgoPose) -> bool:
     return pose.stamp_ns > 0 and bool(finite) and float(np.linalg.norm(pose.orientation)) > 1e-6
 
 
-def _jumps(stamps: Stamps, positions: Array, poses: list[EgoPose], max_jump: float) -> NDArray[np.bool_]:
-    """[N - 1] whether a step is longer than the twist at its ends, or the step before it, explains."""
+def _clean(pose: EgoPose, stamp_ns: int) -> EgoPose:
+    """With that stamp, a quaternion of length 1, and no velocity that isn't finite."""
+    linear, angular = (
+        velocity if velocity is not None and np.isfinite(velocity).all() else None
+        for velocity in (pose.linear_velocity, pose.angular_velocity)
+    )
+    return normalised(EgoPose(stamp_ns, pose.position, pose.orientation, linear, angular))
+
+
+def _jumps(poses: list[EgoPose], max_jump: float) -> NDArray[np.bool_]:
+    """[N - 1] whether a step between poses is a jump, by the node's rule."""
     if len(poses) < 3:
         return np.zeros(max(len(poses) - 1, 0), dtype=bool)
-    seconds = np.diff(stamps) * 1e-9
-    step = np.linalg.norm(np.diff(positions, axis=0), axis=-1)
-    driven = step / seconds
-    before = np.concatenate([driven[1:2], driven[:-1]])  # the first step has none before it: the one after
-    twist = np.array([0.0 if pose.linear_velocity is None else np.linalg.norm(pose.linear_velocity) for pose in poses])
-    twist = np.nan_to_num(twist, nan=0.0, posinf=0.0)
-    explained = np.maximum(before, np.maximum(twist[:-1], twist[1:]))
-    return np.asarray(step > explained * seconds + max_jump)
+    finder, opening = JumpFinder(max_jump), JumpFinder(max_jump)
+    jumps = [finder.find(*ends) is not None for ends in pairwise(poses)]
+    opening.find(poses[1], poses[2])  # the first step has none before it: the one after tells how it moves
+    jumps[0] = jumps[0] or opening.find(poses[0], poses[1]) is not None
+    return np.array(jumps)

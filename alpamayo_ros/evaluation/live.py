@@ -21,7 +21,7 @@ from alpamayo_ros.core.rotation import matrix_from_quaternion
 from alpamayo_ros.core.select import Chosen
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.transform_odometry import TransformOdometry
-from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose, Observation, Prediction, Skip, SkipReason
+from alpamayo_ros.core.types import HORIZON, STEP_NS, Array, EgoPose, Observation, Prediction
 from alpamayo_ros.evaluation.ground_truth import Future, GroundTruth
 from alpamayo_ros.evaluation.replay import Tick
 from alpamayo_ros.evaluation.report import Record, summarise, tick_record
@@ -125,8 +125,8 @@ class LiveEvaluation:
                     self.rates.append(float(message.effective_rate))
         elif message.skip_reason and (t0_ns, message.skip_reason) not in self._skipped:
             self._skipped.add((t0_ns, message.skip_reason))
-            skip = Skip(SkipReason(message.skip_reason), t0_ns)
-            self.skips.append(tick_record(Tick(t0_ns, skip=skip), None))
+            # no SkipReason: a newer node may have others
+            self.skips.append({**tick_record(Tick(t0_ns), None), "skip": str(message.skip_reason)})
 
     def due(self) -> Iterator[ScoredTick]:
         """The ticks whose future has been driven since the last call, the oldest first."""

@@ -12,6 +12,7 @@ from rclpy.callback_groups import CallbackGroup
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.engine.base import Engine, SupervisedEngine
+from alpamayo_ros.engine.limits import check_limits
 from alpamayo_ros.engine.recorder import TickRecorder
 from alpamayo_ros.ros import serialized
 from alpamayo_ros.ros.drive import USUAL_ODOMETRY_FRAME, Drive, Sinks
@@ -82,6 +83,7 @@ def configured(
             serialized.warm_up(frame_id)
         engine = make_engine(settings)
         undo.callback(engine.close)
+        check_limits(settings, engine.info)
         say(f"warming up {engine.info.engine} on {engine.info.device}")
         engine.warm_up()
         overlay = Overlay(node, settings, group) if settings.overlay.publish else None

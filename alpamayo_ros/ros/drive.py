@@ -199,7 +199,7 @@ class Drive:
         now_ns = self._now_ns()
         with self._lock:
             scene, settings = self._newest, self._settings
-            standing, motion = self._builder.is_standing(now_ns)
+            standing, motion = self._builder.inputs.odometry.is_standing(now_ns)
         if scene is None:
             raise AskRefusedError("there is no scene yet: no tick had all of its inputs")
         if not (standing or settings.ask.while_moving):

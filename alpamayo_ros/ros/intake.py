@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from alpamayo_ros.core.observe import CameraState, ObservationBuilder
+from alpamayo_ros.core.camera import CameraState
+from alpamayo_ros.core.observe import ObservationBuilder
 
 SPEED_MISMATCH = 2.0  # m/s between the poses' speed and the twist; a twist in the wrong frame is off by more
 
@@ -27,18 +28,18 @@ class Intake:
 
 def intake_of(builder: ObservationBuilder, now_ns: int) -> Intake:
     """What it is at that time of the node's clock."""
-    newest, counts = builder.newest_pose(), builder.counts()["odometry"]
+    poses, counts = builder.inputs.odometry.buffer, builder.counts()["odometry"]
+    newest, mismatch = poses.newest, poses.speed_error()
     navigation_age = builder.navigation_age(now_ns)
-    mismatch = builder.speed_mismatch()
     return Intake(
         epoch=builder.epoch,
         navigation="" if navigation_age is None else builder.navigation,
         navigation_age=math.nan if navigation_age is None else navigation_age,
-        cameras={state.name: state for state in builder.camera_states(now_ns)},
+        cameras={state.name: state for state in builder.inputs.camera_states(now_ns)},
         odometry_age=math.nan if newest is None else (now_ns - newest.stamp_ns) * 1e-9,
         odometry_received=counts.received,
         odometry_dropped=counts.dropped,
-        warnings=(_mismatch_warning(mismatch),) if mismatch and mismatch > SPEED_MISMATCH else (),
+        warnings=(_mismatch_warning(mismatch),) if mismatch > SPEED_MISMATCH else (),
     )
 
 

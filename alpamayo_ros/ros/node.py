@@ -29,6 +29,7 @@ from alpamayo_ros.core.types import ConfigurationError, Skip, SkipReason
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import engine_by_settings
 from alpamayo_ros.engine.job import Outcome
+from alpamayo_ros.engine.limits import check_limits
 from alpamayo_ros.msg import InferenceStatus
 from alpamayo_ros.ros.arguments import given_parameters, with_last_values
 from alpamayo_ros.ros.autoware import check_autoware
@@ -95,7 +96,7 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
                 f"/** or {name}; config/ holds one for several rigs"
             )
         overrides = with_last_values(overrides, given_parameters(argv, name))
-        self._parameters_of_node = NodeParameters(self, overrides, self._on_settings)
+        self._parameters_of_node = NodeParameters(self, overrides, self._check_settings, self._on_settings)
         check_autoware(self.settings.output)
         LifecycleNodeMixin.__init__(self, callback_group=MutuallyExclusiveCallbackGroup())
         self._make_engine = make_engine
@@ -169,11 +170,13 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {info.describe()}")
             if not info.trained:
                 self.get_logger().warning(f"{info.model} is not trained: its trajectories mean nothing")
+            check_limits(self.settings, info)  # once more: they may have changed while it loaded
             result = super().on_configure(state)
         except BaseException:
             made.close()
             raise
         self._configured = made
+        self._on_settings(self.settings)  # parameters that were set meanwhile
         return result
 
     @logged
@@ -274,6 +277,10 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
     def _on_poll(self) -> None:
         if self._configured is not None and self._configured.drive.is_active:
             self._configured.drive.poll()
+
+    def _check_settings(self, settings: Settings) -> None:
+        if self._configured is not None:
+            check_limits(settings, self._configured.engine.info)
 
     def _on_settings(self, settings: Settings) -> None:
         if self._configured is not None:

@@ -20,14 +20,22 @@ class NodeParameters:
     Args:
         node: gets all parameters declared.
         overrides: given by file or command line, by name.
+        check: is asked before a change, and raises ConfigurationError for settings that can't be.
         changed: is called with the new settings after each accepted change.
 
     Raises:
         ConfigurationError: for everything that is wrong with the overrides.
     """
 
-    def __init__(self, node: Node, overrides: dict[str, Any], changed: Callable[[Settings], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        overrides: dict[str, Any],
+        check: Callable[[Settings], None],
+        changed: Callable[[Settings], None],
+    ) -> None:
         self.settings = parse_settings(overrides)
+        self._check = check
         self._changed = changed
         self._known = parameters(camera.name for camera in self.settings.cameras)
         for name, value in self.settings.flat().items():
@@ -44,9 +52,11 @@ class NodeParameters:
         if not ours:
             return SetParametersResult(successful=True)
         try:
-            self.settings = self.settings.with_values(ours)
+            settings = self.settings.with_values(ours)
+            self._check(settings)
         except ConfigurationError as error:
             return SetParametersResult(successful=False, reason=str(error))
+        self.settings = settings
         self._changed(self.settings)
         return SetParametersResult(successful=True)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from typing import Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -70,15 +71,8 @@ class Services:
         if configured is None:
             response.message = f"no ticks to save: the node is {self._node.state}"
             return response
-        try:
+        with _success_of(response, f"not written within {SAVE_TIMEOUT:g} s"):
             response.message = str(configured.recorder.save().result(SAVE_TIMEOUT))
-        except FutureTimeoutError:
-            response.message = f"not written within {SAVE_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
         return response
 
     def _ask(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
@@ -86,15 +80,21 @@ class Services:
         if configured is None or not configured.drive.is_active:
             response.message = f"can't answer: the node is {self._node.state}"
             return response
-        try:
+        with _success_of(response, f"no answer within {ASK_TIMEOUT:g} s"):
             answer, t0_ns = configured.drive.ask(request.question)
             response.answer = answer.result(ASK_TIMEOUT)
-        except FutureTimeoutError:
-            response.message = f"no answer within {ASK_TIMEOUT:g} s"
-            return response
-        except Exception as error:
-            response.message = str(error)
-            return response
-        response.success = True
-        response.stamp = time_message(t0_ns)
+            response.stamp = time_message(t0_ns)
         return response
+
+
+@contextmanager
+def _success_of(response: Any, late: str) -> Iterator[None]:
+    """Success, unless the block raises: then the message says why, or `late` if it has waited in vain."""
+    try:
+        yield
+    except FutureTimeoutError:
+        response.message = late
+    except Exception as error:
+        response.message = str(error)
+    else:
+        response.success = True

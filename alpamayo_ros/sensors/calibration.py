@@ -8,7 +8,7 @@ import numpy as np
 
 from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.settings import OverlaySettings
-from alpamayo_ros.core.static_transforms import StaticTransforms
+from alpamayo_ros.core.transform_tree import TransformTree
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.sensors.camera_model import DISTORTION_MODELS, OPTICAL_IN_CAMERA, CameraModel
 
@@ -25,7 +25,7 @@ class Calibration:
         self._settings = settings
         self._base_frame = base_frame
         self._info: Any = None
-        self._transforms = StaticTransforms()
+        self._transforms = TransformTree()
 
     @property
     def needs_camera_info(self) -> bool:
@@ -43,7 +43,7 @@ class Calibration:
 
     def add_static(self, message: Any) -> None:
         """A tf2_msgs/TFMessage of /tf_static."""
-        self._transforms.add(message)
+        self._transforms.add_static(message.transforms)
 
     @property
     def missing(self) -> str:

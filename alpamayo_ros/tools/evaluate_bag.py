@@ -20,10 +20,11 @@ from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import KINDS, engine_by_settings
+from alpamayo_ros.engine.limits import check_limits
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.bag_tasks import run_all, tasks
 from alpamayo_ros.evaluation.bag_tasks_on_ray import run_all_on_ray
-from alpamayo_ros.evaluation.evaluate import Job, check_engine, evaluate
+from alpamayo_ros.evaluation.evaluate import Job, evaluate
 from alpamayo_ros.evaluation.inputs import BagInputs
 from alpamayo_ros.evaluation.many_bags import (
     DONE,
@@ -229,7 +230,7 @@ def _engine(settings: Settings) -> Engine:
     wanted = settings.engine
     print(f"loading the {wanted.kind} engine {wanted.checkpoint}".rstrip(), file=sys.stderr)
     engine = engine_by_settings(settings)
-    check_engine(engine, settings)
+    check_limits(settings, engine.info)
     engine.warm_up()
     return engine
 

@@ -68,7 +68,7 @@ def test_used_are_the_frames_that_were_in_an_observation() -> None:
     counts = receiver.counts()["wide"]
     assert counts.used == len(used)
     assert counts.dropped["unused"] > 100
-    assert receiver.prepared_unused <= 15
+    assert receiver.inputs.prepared_unused <= 15
 
 
 def test_a_bad_image_that_was_used_counts_as_dropped_and_no_longer_as_used() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alpamayo_ros.core.observe import BuilderConfig, CameraConfig, build_observation_builder
+from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
+from alpamayo_ros.core.observe import build_observation_builder
 from alpamayo_ros.core.types import ConfigurationError
 
 WIDE = CameraConfig("wide", 1)

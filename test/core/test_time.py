@@ -109,7 +109,7 @@ def test_a_flushed_builder_remembers_nothing() -> None:
     play(used, DRIVE)
     used.reset(ns(3))
     assert used.epoch == 1
-    assert used.newest_pose() is None
+    assert used.inputs.odometry.buffer.newest is None
     assert used.observe(ns(3)).numbers == fresh.observe(ns(3)).numbers
     other = [*frames("wide", 12, 3.03, 6), *frames("left", 30, 3.01, 6), *odometry(begin=3, end=6)]
     again, anew = play(used, other), play(fresh, other)
@@ -142,7 +142,8 @@ def test_a_clock_that_begins_late_loses_only_what_came_before_it() -> None:
 
 
 def test_time_offsets_are_added_to_the_stamps() -> None:
-    from alpamayo_ros.core.observe import BuilderConfig, CameraConfig, build_observation_builder
+    from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
+    from alpamayo_ros.core.observe import build_observation_builder
 
     cameras = (CameraConfig("wide", 0), CameraConfig("left", 1, time_offset=-0.2))
     receiver = build_observation_builder(BuilderConfig(cameras, "wide", odometry_time_offset=0.5))
@@ -207,7 +208,7 @@ def test_a_twist_in_the_world_frame_is_noticed_and_does_no_harm(heading: float) 
     receiver = builder("wide")
     ticks = observations(run(receiver, frames("wide", 10) + odometry(pose=world_twist)))
     assert ticks
-    mismatch = receiver.speed_mismatch()
+    mismatch = receiver.inputs.odometry.buffer.speed_error()
     assert mismatch == pytest.approx(10 * np.sqrt(2) if heading else 0, abs=1e-6)
     np.testing.assert_allclose(ticks[-1].history_xyz[:, 0], np.arange(-15, 0.1), atol=1e-6)
 

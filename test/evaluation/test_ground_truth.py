@@ -82,6 +82,15 @@ def test_it_ends_before_the_odometry_jumps() -> None:
     assert after.xyz[:, 1] == pytest.approx(np.zeros(59), abs=1e-6)
 
 
+@pytest.mark.parametrize("at", [0, 1, 2, 20])
+def test_two_metres_aside_are_a_jump_also_at_the_beginning_and_whatever_else_is_wrong(at: int) -> None:
+    drive = [replace(pose, linear_velocity=np.array([np.nan, 0, 0])) for pose in poses(straight(8.0), 12)[::10]]
+    jumped = [replace(p, position=p.position + np.array([0, 2, 0])) if n > at else p for n, p in enumerate(drive)]
+    truth = GroundTruth(jumped)
+    assert truth.future(drive[at].stamp_ns).steps == 0
+    assert truth.future(drive[at + 2].stamp_ns).steps == HORIZON
+
+
 def test_braking_hard_is_no_jump() -> None:
     drive = poses(lambda t: (min(t, 3.0) * 30.0, 0.0, 0.0), 10)
     assert GroundTruth(drive).future(START_NS + 2_000_000_000).steps == HORIZON

@@ -131,6 +131,22 @@ def test_a_bag_that_is_played_again_is_scored_again(tmp_path: Path) -> None:
     assert len(scored) == 2 * len(set(scored)) > 4
 
 
+def test_a_skip_reason_of_a_newer_node_is_counted_under_its_name(tmp_path: Path) -> None:
+    settings = rig()
+    live = LiveEvaluation(settings)
+    with ResultBag(tmp_path / "results", settings, INFO) as results:
+        for t0_ns, reason in ((5, SkipReason.ODOMETRY_GAP), (6, SkipReason.CAMERA_GAP), (7, SkipReason.CAMERA_GAP)):
+            results.write(Tick(t0_ns, skip=Skip(reason, t0_ns)))
+    with BagReader(tmp_path / "results") as reader:
+        for status in reader.messages([f"{OUTPUT}/status"]):
+            if status.message.skip_reason == "camera_gap":
+                status.message.skip_reason = "camera_dirty"
+            live.add_status(status.message)
+    report = LiveReport(settings, "/alpamayo").write(tmp_path / "out", live, Heard())
+    assert report["skips"] == {"camera_dirty": 2, "odometry_gap": 1}
+    assert "camera_dirty" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_times_count_from_the_first_odometry(tmp_path: Path) -> None:
     """A node in simulated time has told of a skip at 0, before the clock began."""
     settings = rig()

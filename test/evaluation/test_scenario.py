@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scenarios import config, write
 
-from alpamayo_ros.core.observe import BuilderConfig, CameraConfig
+from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
 from alpamayo_ros.core.settings import parse_settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.evaluation.scenario import ClockEvent, FrameEvent, OdometryEvent, TickEvent, parse_scenario

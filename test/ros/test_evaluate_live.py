@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import yaml
-from live import FRONT, wait_until
+from live import FRONT
 from nav_msgs.msg import Path
 
 from alpamayo_ros.core.incoming import stamp_ns
@@ -19,27 +19,16 @@ def rig(tmp_path):
     return file
 
 
-def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
+def test_a_straight_drive_is_scored_while_it_happens(live, evaluating_live):
     live.node(selection="first")
     driver = live.driver(speed=10.0)
-    options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out")])
     driven = []
     driver.create_subscription(Path, "/alpamayo/evaluation/driven_path", driven.append, 100)
-    stop, codes = threading.Event(), []
-    listening = threading.Thread(target=lambda: codes.append(evaluate(options, stop, live.context)))
-    listening.start()
-    try:
-        heard = lambda: driver.odometry.get_subscription_count() == 2  # noqa: E731  the node and the evaluation
-        wait_until(heard, "the evaluation to listen", timeout=20.0)
-        wait_until(lambda: driver.count_subscribers("/alpamayo/output/candidates") == 2, "its other subscriptions")
+    with evaluating_live(driver, [driver.odometry]) as out:
         driver.play(seconds=12.0)
         driver.wait_for("path")
-    finally:
-        stop.set()
-        listening.join(20)
-    assert codes == [0]
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    ticks = [json.loads(line) for line in (tmp_path / "out" / "ticks.jsonl").read_text().splitlines()]
+    report = json.loads((out / "report.json").read_text())
+    ticks = [json.loads(line) for line in (out / "ticks.jsonl").read_text().splitlines()]
     scored = [tick for tick in ticks if tick["skip"] is None]
     assert len(scored) == report["ticks"]["ok"] > 3
     ade = report["metrics"]["chosen"]["ade"]["1.0"]
@@ -52,7 +41,7 @@ def test_a_straight_drive_is_scored_while_it_happens(live, tmp_path, rig):
     assert report["settings"]["selection"] == "first"  # the node's, not the file's
     assert report["bag"]["topics"]["/odometry"]["messages"] > 64
     assert report["bag"]["duration_s"] < 60
-    page = (tmp_path / "out" / "report.html").read_text()
+    page = (out / "report.html").read_text()
     assert "age at publication" in page
     assert page.count("data:image/jpeg") == min(10, len(scored))
     whole = [tick for tick in scored if tick["metrics"]["recorded_steps"] == 64]

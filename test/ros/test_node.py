@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from std_srvs.srv import SetBool, Trigger
 from alpamayo_ros.core.incoming import stamp_ns
 from alpamayo_ros.core.types import BadImageError, Skip, SkipReason
 from alpamayo_ros.engine.null_engine import NullEngine
-from alpamayo_ros.ros import serialized
+from alpamayo_ros.ros import serialized, services
 
 
 def test_frames_and_odometry_become_a_path_stamped_with_the_newest_frame(live):
@@ -266,6 +267,28 @@ def test_the_node_is_disabled_at_once_while_a_question_takes_its_time(live):
     let_go.set()
     wait_until(answer.done, "the answer")
     assert answer.result().answer == "A crossing."
+
+
+def test_an_answer_that_does_not_come_in_time_is_said_by_either_service(live, monkeypatch):
+    let_go = threading.Event()
+
+    class Slow(NullEngine):
+        def ask(self, *_):
+            assert let_go.wait(20)
+            return "A crossing."
+
+    monkeypatch.setattr(services, "ASK_TIMEOUT", 0.1)
+    monkeypatch.setattr(services, "SAVE_TIMEOUT", 0.2)
+    node = live.node(make_engine=lambda _: Slow())
+    monkeypatch.setattr(node._configured.recorder, "save", Future)  # never done
+    driver = live.driver(speed=0.0)
+    t0 = driver.play()
+    driver.wait_for("path", lambda path: stamp_ns(path.header.stamp) == t0)
+    answer = live.call(Ask, "/alpamayo/ask", Ask.Request(question="What is ahead?"))
+    assert (answer.success, answer.message, answer.answer) == (False, "no answer within 0.1 s", "")
+    saved = live.call(Trigger, "/alpamayo/save_ticks", Trigger.Request())
+    assert (saved.success, saved.message) == (False, "not written within 0.2 s")
+    let_go.set()
 
 
 def test_services_go_on_after_a_callback_that_exits(live, monkeypatch):

@@ -1,11 +1,32 @@
 """Parameters of a running node."""
 
+import re
+import threading
+from dataclasses import replace
+
 import pytest
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from rclpy.parameter import Parameter
 
 from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.engine.null_engine import INFO, NullEngine
+
+SMALL = replace(INFO, max_samples=8, max_tokens=1024, prompt_tokens=512, cache_tokens=2048)
+
+
+class SmallEngine(NullEngine):
+    """It was built for little, and fails where it is asked for more."""
+
+    def __init__(self, load=lambda: None):
+        super().__init__()
+        self.info = SMALL
+        load()
+
+    def predict(self, observation, options):
+        assert options.num_samples <= SMALL.max_samples
+        assert options.max_reasoning_tokens <= 510
+        return super().predict(observation, options)
 
 
 def set_one(node, name, value):
@@ -55,6 +76,64 @@ def test_a_wrong_change_is_refused_with_the_reason_and_nothing_changes(live, nam
     assert not result.successful
     assert told in result.reason
     assert node.settings == before
+
+
+def test_a_change_beyond_what_the_engine_was_built_for_is_refused_with_the_limit_and_ticks_go_on(live):
+    node = live.node(lambda _: SmallEngine())
+    driver = live.driver()
+    before = node.settings
+    for name, value, told in (
+        ("sampling.max_reasoning_tokens", 511, "sampling.max_reasoning_tokens is 511: .* the engine has room for 510"),
+        ("sampling.num_samples", 9, "sampling.num_samples is 9: the engine takes at most 8"),
+    ):
+        result = set_one(node, name, value)
+        assert not result.successful
+        assert re.search(told, result.reason)
+    together = [Parameter(f"sampling.{n}", value=v) for n, v in (("num_samples", 8), ("reasoning", "independent"))]
+    result = node.set_parameters_atomically(together)  # each of them alone is none too many
+    assert not result.successful
+    assert "has room for 6 such texts" in result.reason
+    assert node.settings == before
+    assert set_one(node, "sampling.max_reasoning_tokens", 510).successful
+    driver.play()
+    driver.wait_for("candidates")
+
+
+def test_parameters_beyond_what_the_engine_was_built_for_keep_it_from_being_configured(live):
+    warmed = []
+
+    class Slow(SmallEngine):
+        def warm_up(self):
+            warmed.append(True)
+
+    node = live.node(lambda _: Slow(), start=False, **{"sampling.max_reasoning_tokens": 600})
+    node.autostart()
+    assert node.state == "unconfigured"
+    assert not warmed  # which takes minutes
+    driver = live.driver(connect=False)
+    driver.wait_for_diagnostic("engine", "sampling.max_reasoning_tokens is 600")
+    assert set_one(node, "sampling.max_reasoning_tokens", 64).successful
+    node.autostart()
+    assert node.state == "active"
+
+
+def test_parameters_that_change_while_the_engine_loads_hold_when_it_is_ready(live):
+    loading, changed = threading.Event(), threading.Event()
+
+    def load():
+        loading.set()
+        assert changed.wait(10)
+
+    node = live.node(lambda _: SmallEngine(load), start=False)
+    configuring = threading.Thread(target=node.autostart)
+    configuring.start()
+    assert loading.wait(10)
+    assert set_one(node, "sampling.num_samples", 5).successful
+    changed.set()
+    configuring.join(10)
+    driver = live.driver()
+    driver.play()
+    driver.wait_for("candidates", lambda message: len(message.candidates) == 5)
 
 
 def test_an_override_that_is_wrong_keeps_the_node_from_starting(live):

@@ -2,13 +2,11 @@
 
 import json
 import logging
-import threading
 
 import numpy as np
 import pytest
-import yaml
 from geometry_msgs.msg import TransformStamped
-from live import FRONT, wait_until
+from live import wait_until
 from rclpy.qos import DurabilityPolicy, QoSProfile
 
 from alpamayo_ros.core.child_frame import ChildFrame
@@ -17,7 +15,6 @@ from alpamayo_ros.core.settings import OdometrySettings
 from alpamayo_ros.core.types import ConfigurationError, EgoPose
 from alpamayo_ros.ros.convert import time_message
 from alpamayo_ros.ros.node import AlpamayoNode
-from alpamayo_ros.tools.evaluate_live import build_parser, evaluate
 
 tf2 = pytest.importorskip("tf2_msgs.msg", reason="needs tf2_msgs: make setup builds it")
 
@@ -189,26 +186,12 @@ class TestPosesFromTf:
         assert received == 23  # one for each message: the wheel's are none
         assert "/tf" in driver.wait_for_diagnostic("odometry", "").values[0].value
 
-    def test_a_live_evaluation_scores_by_them(self, live, driver, tmp_path):
+    def test_a_live_evaluation_scores_by_them(self, live, driver, evaluating_live):
         self.start(live, driver)
-        rig = tmp_path / "rig.yaml"
-        parameters = {**FRONT, "engine.kind": "null", "odometry.source": "tf"}
-        rig.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-        options = build_parser().parse_args(["--config", str(rig), "--out", str(tmp_path / "out"), "--no-pictures"])
-        stop, codes = threading.Event(), []
-        listening = threading.Thread(target=lambda: codes.append(evaluate(options, stop, live.context)))
-        listening.start()
-        try:
-            wait_until(lambda: driver.tf.get_subscription_count() == 2, "the evaluation to listen", timeout=20.0)
-            wait_until(lambda: driver.count_subscribers("/alpamayo/output/candidates") == 2, "and to the node")
-            wait_until(lambda: driver.statics.get_subscription_count() == 2, "and to static transforms")
+        with evaluating_live(driver, [driver.tf, driver.statics], "--no-pictures", source="tf") as out:
             driver.play(seconds=9.0)
             driver.wait_for("path")
-        finally:
-            stop.set()
-            listening.join(20)
-        assert codes == [0]
-        report = json.loads((tmp_path / "out" / "report.json").read_text())
+        report = json.loads((out / "report.json").read_text())
         assert report["metrics"]["chosen"]["ade"]["1.0"]["n"] > 3
         assert report["metrics"]["chosen"]["ade"]["1.0"]["mean"] < 0.02  # straight on, as the null engine predicts
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from alpamayo_ros.core.incoming import pose_from_message, stamp_ns
 from alpamayo_ros.core.mounting import Mounting
 from alpamayo_ros.core.rotation import matrix_from_quaternion, matrix_from_rpy
-from alpamayo_ros.core.static_transforms import StaticTransforms
+from alpamayo_ros.core.transform_tree import TransformTree
 from alpamayo_ros.core.types import Array
 from alpamayo_ros.evaluation.bag import BagReader
 from alpamayo_ros.evaluation.drive_bag import camera_info_topic, image_topic
@@ -125,9 +125,9 @@ class SeenBag:
         """From CameraInfo and tf_static. There is a CameraInfo for every image."""
         infos = [message.message for message in self.reader.messages([camera_info_topic(camera)])]
         assert [stamp_ns(info.header.stamp) for info in infos] == list(self.images(camera))
-        transforms = StaticTransforms()
+        transforms = TransformTree()
         for message in self.reader.messages(["/tf_static"]):
-            transforms.add(message.message)
+            transforms.add_static(message.message.transforms)
         optical = transforms.find("base_link", infos[0].header.frame_id)
         assert optical is not None
         return camera_from_info(infos[0], Mounting(optical.position, optical.rotation @ OPTICAL_IN_CAMERA.T))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.observe import BuilderConfig, CameraConfig, ObservationBuilder, build_observation_builder
+from alpamayo_ros.core.builder_config import BuilderConfig, CameraConfig
+from alpamayo_ros.core.observe import ObservationBuilder, build_observation_builder
 from alpamayo_ros.core.types import EgoPose, Observation, Skip
 
 START = 1_700_000_000_000_000_000  # ns, where every test's time begins

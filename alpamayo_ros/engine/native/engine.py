@@ -43,7 +43,7 @@ class NativeEngine(StepwiseEngine):
     ) -> None:
         draw, resize = DeviceDraw(model.device), resize_for(model.device)
         super().__init__("native", model, name, max_samples, max_cameras, draw, resize, jpegs)
-        self.info = replace(self.info, quantization=model.quantization)
+        self.info = replace(self.info, quantization=model.quantization, cache_tokens=model.pool.tokens)
         self._native = model
         index = device_index(model.device)
         self._thread = OwnThread("native", lambda: _use(index))

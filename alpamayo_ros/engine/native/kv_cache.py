@@ -40,6 +40,11 @@ class KVPool:
         self.layers = [LayerCache(layer[0], layer[1]) for layer in self._memory]
         self._next = 1
 
+    @property
+    def tokens(self) -> int:
+        """That one tick may have at most."""
+        return (self.blocks - 1) * BLOCK_SIZE
+
     def give_back_all(self) -> None:
         """A tick begins: nothing of the one before is read any more."""
         self._next = 1

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from alpamayo_ros.core.types import FRAMES_PER_CAMERA, EngineError
+from alpamayo_ros.core.types import EngineError
+from alpamayo_ros.engine.limits import REASONING_TOKENS, TEXT_TOKENS, largest_prompt
 from alpamayo_ros.model.config import ModelConfig
 
-TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
-REASONING_TOKENS = 1024  # room for them in a sequence
 BRANCH_TOKENS = 320  # of each of several samples: 256 of reasoning, a route's rest, and the prompt's last block
 BRANCHES = 32  # sixteen samples, with guidance
 PROMPTS = 4  # of the largest size, that can be read side by side
@@ -39,9 +38,9 @@ class Sizes:
         Raises:
             EngineError: a KV cache that can't hold the longest sequence.
         """
-        image = config.images.max_tokens
-        pictures = cameras * FRAMES_PER_CAMERA * image
-        sequence = min(pictures + TEXT_TOKENS + REASONING_TOKENS, config.backbone.max_positions)
+        prompt = largest_prompt(cameras, config.images.max_tokens)
+        pictures = prompt - TEXT_TOKENS
+        sequence = min(prompt + REASONING_TOKENS, config.backbone.max_positions)
         text = config.backbone.text
         per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * dtype.itemsize
         tokens = PROMPTS * sequence + min(2 * samples, BRANCHES) * BRANCH_TOKENS
@@ -52,5 +51,5 @@ class Sizes:
                     f"engine.kv_cache_memory is {kv_cache_gib:g} GiB; with {cameras} cameras the longest sequence has "
                     f"{sequence} tokens and needs {per_token * sequence / GIB:.3g}"
                 )
-        prompts = range(min(pictures * 7 // 8, sequence), min(pictures + TEXT_TOKENS, sequence))
+        prompts = range(min(pictures * 7 // 8, sequence), min(prompt, sequence))
         return cls(samples, sequence, tokens, prompts)

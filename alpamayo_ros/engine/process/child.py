@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from alpamayo_ros.core.types import ConfigurationError, EngineError
-from alpamayo_ros.engine.process.wire import decode
+from alpamayo_ros.engine.process.wire import Failure, WireError, decode, receive_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -90,17 +90,25 @@ class EngineProcess:
     def receive(self, timeout: float) -> Any:
         """Its next message; None when there is none for `timeout` s.
 
+        One that can't be read, but is about some request, is the Failure of that.
+
         Raises:
             ProcessEndedError: it is gone; the message says how.
+            WireError: what it says can't be read, and may be about anything.
         """
         try:
             if not self._connection.poll(timeout):
                 return None
-            message = decode(self._connection.recv_bytes())
+            data = receive_bytes(self._connection)
         except (EOFError, OSError) as error:
             raise ProcessEndedError(self._last_words()) from error
         self.spoke = True
-        return message
+        try:
+            return decode(data)
+        except WireError as error:
+            if not error.to:
+                raise
+            return Failure(EngineError.__name__, str(error), to=error.to)
 
     def end(self, grace: bool = False) -> None:
         """End it, with all that it started; returns when it is gone.

@@ -18,7 +18,7 @@ from alpamayo_ros.engine.process.wire import Answer, Ask, Failure, Load, Predict
 
 SILENT = 5.0  # s of silence from any process
 SILENT_LOADING = 120.0  # the same while loading: one import may hold the interpreter for long
-REQUESTS = {  # in words, and for how many s of silence
+DOING = {  # in words, and for how many s of silence
     Load: ("loading", SILENT_LOADING),
     WarmUp: ("warming up", SILENT_LOADING),
     Prepare: ("preparing frames", SILENT),
@@ -43,12 +43,12 @@ class Request:
     @property
     def doing(self) -> str:
         """In words."""
-        return REQUESTS[self.kind][0]
+        return DOING[self.kind][0]
 
     @property
     def silence(self) -> float:
         """S for which the process may give no sign of life."""
-        return REQUESTS[self.kind][1]
+        return DOING[self.kind][1]
 
 
 def exception_of(failure: Failure) -> AlpamayoError:

@@ -39,6 +39,7 @@ from alpamayo_ros.engine.process.wire import (
     WireError,
     decode,
     encode,
+    receive_bytes,
 )
 from alpamayo_ros.engine.python_lock import share_python_lock
 
@@ -124,24 +125,26 @@ class Server:
         """Take requests, until the other end is closed."""
         try:
             with contextlib.suppress(EOFError, OSError):
-                while True:
-                    self._take(self._port.connection.recv_bytes())
+                while self._take():
+                    pass
         finally:  # also when this thread fails: the process ends then, which the node notices
             for queue in (self._requests, self._frames):
                 queue.put(None)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self) -> bool:
+        """Take the next request; False when no further one can be taken."""
         loan = None if self._memory is None else Loan(self._memory)
         try:
-            message = decode(data, None if loan is None else loan.lend)
+            message = decode(receive_bytes(self._port.connection), None if loan is None else loan.lend)
         except WireError as error:
-            self._port.send(Failure(EngineError.__name__, str(error), to=error.kind))
-            return
+            self._port.send(Failure(EngineError.__name__, str(error), to=error.to))
+            return bool(error.to)
         if isinstance(message, NewMemory):
             self._memory = LentMemory(recv_handle(self._port.connection), message.size)
-            return
+            return True
         alongside = isinstance(message, Prepare) and self._engine is not None and self._engine.prepares_alongside
         (self._frames if alongside else self._requests).put(_Request(message, loan))
+        return True
 
     def _serve_all(self, requests: SimpleQueue[_Request | None]) -> None:
         while (request := requests.get()) is not None:

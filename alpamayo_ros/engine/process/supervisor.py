@@ -234,7 +234,7 @@ class Supervisor:
         """Take its next message, and see whether it lives.
 
         Raises:
-            ProcessEndedError: it doesn't, or shall not.
+            AlpamayoError: it doesn't, or shall not.
         """
         if self._closed:
             raise ProcessEndedError("the engine was closed")
@@ -248,18 +248,18 @@ class Supervisor:
         self._check(process)
 
     def _answer(self, message: Answer | Failure) -> None:
+        if isinstance(message, Failure) and not message.to:
+            raise exception_of(message)
         with self._lock:
-            names = [message.to] if message.to else list(self._requests)  # a message that couldn't even be read
-            requests = [self._requests.pop(name) for name in names if name in self._requests]
+            request = self._requests.pop(message.to, None)
             if isinstance(message, Answer):
                 self._device_memory_bytes = message.device_memory_bytes
-        if not requests:
+        if request is None:
             raise WireError(f"the engine process answered though nothing was asked: {message}")
-        for request in requests:
-            if isinstance(message, Answer):
-                request.answer.set_result(message)
-            else:
-                request.answer.set_exception(exception_of(message))
+        if isinstance(message, Answer):
+            request.answer.set_result(message)
+        else:
+            request.answer.set_exception(exception_of(message))
 
     def _check(self, process: EngineProcess) -> None:
         name = f"the engine process {process.pid}"

@@ -3,6 +3,9 @@
 A message is one line of JSON and, after it, the bytes of its arrays. In the JSON an object has one key, which says what
 it is: a class of `TYPES` with its fields, a "map" with its pairs, an "array" with type, shape and place, or the "slot"
 in shared memory where a frame's data lie. Floats are exact, NaN included; every sequence arrives as a tuple.
+
+What can't be read concerns one request, where that is still told: it alone fails. Anything else that can't be read may
+mean that the two sides are out of step, and nothing that follows can be relied on: the process is started anew.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from alpamayo_ros.core.types import EgoPose, EngineError, Frame, Observation, Pr
 from alpamayo_ros.engine.base import EngineInfo
 
 VERSION = 2  # raised by every change that an older other side would misread
+LONGEST = 1 << 28  # bytes of a message: an answer of 64 trajectories has 0.4 MB
 
 
 class WireError(EngineError):
@@ -25,12 +30,12 @@ class WireError(EngineError):
 
     Args:
         text: what is wrong.
-        kind: the message's class, by name, as far as it can be told; else "".
+        to: the class, by name, of the request that they are, or answer, as far as it can be told; else "".
     """
 
-    def __init__(self, text: str, kind: str = "") -> None:
+    def __init__(self, text: str, to: str = "") -> None:
         super().__init__(text)
-        self.kind = kind
+        self.to = to
 
 
 @dataclass(frozen=True)
@@ -134,18 +139,35 @@ class Failure:
     error: str  # the exception's class, by name
     text: str
     serial: int | None = None  # of the frame that can't be decoded
-    to: str = ""  # the request's class, by name; "": all that are under way
+    to: str = ""  # the request's class, by name; "": the process is of no use any more
 
 
+REQUESTS = (Load, WarmUp, Prepare, Predict, Ask)
 TYPES: Mapping[str, type] = {
     each.__name__: each
     for each in (
-        *(Load, WarmUp, NewMemory, Prepare, Predict, Ask),
+        *(*REQUESTS, NewMemory),
         *(Hello, Beat, LogLine, Answer, Failure),
         *(EgoPose, EngineInfo, Frame, Observation, Prediction, SamplingOptions, Timings),
     )
 }
+OUT_OF_STEP = "the node and its engine process are out of step"
 NUMBERS = "biuf"  # kinds of NumPy types that may cross
+
+
+def receive_bytes(connection: Connection) -> bytes:
+    """The next message's bytes.
+
+    Raises:
+        WireError: what comes is no message.
+        EOFError, OSError: the other side is gone.
+    """
+    try:
+        return connection.recv_bytes(LONGEST)
+    except OSError as error:
+        if connection.closed or connection.readable:
+            raise
+        raise WireError(f"a message is said to have more than {LONGEST} bytes; {OUT_OF_STEP}") from error
 
 
 def encode(message: Any, slots: Mapping[int, Slot] | None = None) -> bytes:
@@ -177,23 +199,28 @@ def decode(data: bytes, lend: Callable[[Slot], memoryview] | None = None) -> Any
     try:
         version, plain = json.loads(line)
     except (ValueError, TypeError, RecursionError) as error:
-        raise WireError(f"a message of the engine process can't be read: {error}: {line[:80]!r}") from error
+        raise WireError(f"what comes is no message: {error}: {line[:80]!r}; {OUT_OF_STEP}") from error
     if version != VERSION:
         raise WireError(
             f"the engine process speaks version {version} of the protocol, and this is version {VERSION}; "
             "was alpamayo_ros changed while the node ran? Start it again",
-            _kind(plain),
+            _request(plain),
         )
     try:
         return _Objects(arrays, lend).of(plain)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         text = f"a message of the engine process has a wrong form: {type(error).__name__}: {error}"
-        raise WireError(text, _kind(plain)) from error
+        raise WireError(text, _request(plain)) from error
 
 
-def _kind(plain: Any) -> str:
-    """The class's name of a message whose content can't be read."""
-    return next(iter(plain)) if isinstance(plain, dict) and len(plain) == 1 else ""
+def _request(plain: Any) -> str:
+    """The class's name of the request that a message whose content can't be read is, or answers; "": not known."""
+    if not isinstance(plain, dict) or len(plain) != 1:
+        return ""
+    ((name, content),) = plain.items()
+    if name in (Answer.__name__, Failure.__name__) and isinstance(content, dict):
+        name = content.get("to")
+    return name if name in (each.__name__ for each in REQUESTS) else ""
 
 
 class _Plain:

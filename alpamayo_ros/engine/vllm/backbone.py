@@ -98,7 +98,12 @@ class VllmBackbone:
 
     def describe(self) -> str:
         """The cache, for the log."""
-        return f"a KV cache of {self._cache_blocks * self._ready.block_size} tokens laid out as {self._ready.layout}"
+        return f"a KV cache of {self.cache_tokens} tokens laid out as {self._ready.layout}"
+
+    @property
+    def cache_tokens(self) -> int:
+        """How many the KV cache has room for."""
+        return int(self._cache_blocks * self._ready.block_size)
 
     def write(self, writings: Sequence[Writing], clock: StageClock) -> list[Written]:
         """Write all of them side by side.

@@ -28,6 +28,7 @@ from alpamayo_ros.engine.flow.paged_cache import KVPrefix
 from alpamayo_ros.engine.flow.shape import shapes_to_capture
 from alpamayo_ros.engine.frame_features import FrameFeatures
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs, jpegs_by_options
+from alpamayo_ros.engine.limits import largest_prompt
 from alpamayo_ros.engine.options import check_length, check_options
 from alpamayo_ros.engine.reasoning import Text, answer_ends, answer_text
 from alpamayo_ros.engine.sampling import flow_noise
@@ -144,6 +145,8 @@ class VllmEngine:
             max_cameras=wanted.max_cameras,
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
+            prompt_tokens=largest_prompt(wanted.max_cameras, config.images.max_tokens),
+            cache_tokens=backbone.cache_tokens,
         )
         logger.info("%s: %s", name, backbone.describe())
         return cls(config, constants, info, backbone, vision, jpegs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from alpamayo_ros.core.types import EngineError
 from alpamayo_ros.engine.base import EngineInfo
-from alpamayo_ros.engine.reasoning import Text, closed_text
+from alpamayo_ros.engine.options import check_fixed_length
+from alpamayo_ros.engine.reasoning import closed_text
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.tick_prompt import TickPrompts
 from alpamayo_ros.engine.vllm.backbone import VllmBackbone, Writing, Written
@@ -37,7 +37,7 @@ class VllmReasoner:
         fixed = [self._prompts.fixed_reasoning(tick.options) for tick in ticks]
         for tick, text in zip(ticks, fixed, strict=True):
             if text is not None:
-                self._check_length(tick, text)
+                check_fixed_length(len(tick.prompt), len(text.token_ids), self._info)
         asked = [[] if text is not None else self._writings(tick) for tick, text in zip(ticks, fixed, strict=True)]
         writings = [writing for its in asked for writing in its]
         written = iter(self._write(writings, [tick for tick, its in zip(ticks, asked, strict=True) if its]))
@@ -75,11 +75,3 @@ class VllmReasoner:
             for sample, each in enumerate(rows)
         )
         return Reasoned(texts, max(len(each.token_ids) for each in rows))
-
-    def _check_length(self, tick: Tick, text: Text) -> None:
-        """One more token than is read gets sampled, and has to fit, too."""
-        room = self._info.max_tokens - len(tick.prompt) - 1
-        if len(text.token_ids) > room:
-            raise EngineError(
-                f"given_reasoning has {len(text.token_ids)} tokens; it has to be at most {room} long here"
-            )

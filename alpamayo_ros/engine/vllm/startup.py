@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from alpamayo_ros.core.types import FRAMES_PER_CAMERA, EngineError
+from alpamayo_ros.engine.limits import REASONING_TOKENS, largest_prompt
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.model.geometry import DecoderGeometry
 
@@ -25,8 +26,6 @@ DEFAULTS = {  # unless the user says otherwise
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # other work of this process keeps its cores
 }
-TEXT_TOKENS = 512  # of a prompt besides its images; NVIDIA's has 206 with four cameras, a route some more
-REASONING_TOKENS = 1024  # room for them in a sequence
 TYPICAL_REASONING = 256  # tokens; what the KV cache has room for in each of several samples
 TYPICAL_SAMPLES = 16
 KEPT_TICKS = 2  # whose frames' features vLLM's own cache holds, on the host
@@ -64,7 +63,7 @@ class Sizes:
         """
         image = config.images.max_tokens
         frames = cameras * FRAMES_PER_CAMERA
-        prompt = frames * image + TEXT_TOKENS
+        prompt = largest_prompt(cameras, image)
         # all frames of a tick, and those that come until the next; a prompt is read in one step
         batch = max((frames + cameras) * image, prompt)
         text = config.backbone.text
@@ -176,7 +175,7 @@ def start_vllm(
         "generation_config": "vllm",
         "seed": 0,
         "tensor_parallel_size": ranks,
-        "max_model_len": sizes.sequence_tokens,
+        "max_model_len": sizes.sequence_tokens + 1,  # of what is read to its end, one more is sampled
         "max_num_seqs": sizes.sequences,
         "max_num_batched_tokens": sizes.batch_tokens,
         "kv_cache_memory_bytes": sizes.kv_bytes,

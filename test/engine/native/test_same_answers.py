@@ -18,11 +18,11 @@ from tiny_checkpoint import drive, picture
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import LoadOptions
 from alpamayo_ros.engine.flow.shape import shapes_to_capture
+from alpamayo_ros.engine.limits import CLOSING_TOKENS
 from alpamayo_ros.engine.load_model import load_model
 from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.engine.native.model import NativeModel
 from alpamayo_ros.engine.native.sizes import Sizes
-from alpamayo_ros.engine.options import CLOSING_TOKENS
 from alpamayo_ros.engine.stage_clock import StageClock
 from alpamayo_ros.engine.stepwise_engine import StepwiseEngine
 from alpamayo_ros.engine.transformers_engine import TransformersEngine

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from processes import in_background, is_gone, wait_until
 from tiny_checkpoint import drive
 
 from alpamayo_ros.core.types import EngineError, EngineNotReadyError, SamplingOptions
-from alpamayo_ros.engine.process import supervisor
+from alpamayo_ros.engine.process import child, supervisor
 from alpamayo_ros.engine.process.client import ProcessEngine
-from alpamayo_ros.engine.process.wire import VERSION
+from alpamayo_ros.engine.process.wire import VERSION, receive_bytes
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = SamplingOptions()
@@ -102,6 +103,78 @@ def test_a_request_that_the_process_cant_read_fails_alone(tiny: Start, monkeypat
     assert not predicting.done()
     assert predicting.result(BACK).num_samples == OPTIONS.num_samples
     assert engine.health.restarts == 0
+
+
+def test_an_answer_that_cant_be_read_fails_alone(tiny: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(connection: Connection) -> bytes:
+        data = receive_bytes(connection)
+        return data.replace(b'"value"', b'"surprise"') if b'"to":"Prepare"' in data else data
+
+    engine = tiny()
+    predicting = in_background(lambda: engine.predict(drive(), SamplingOptions(flow_steps=3000)))
+    wait_until(lambda: is_at_work(engine))
+    monkeypatch.setattr(child, "receive_bytes", damaged)
+    with pytest.raises(EngineError, match="a message of the engine process has a wrong form"):
+        engine.prepare(drive().frames[1])
+    assert not predicting.done()
+    assert predicting.result(BACK).num_samples == OPTIONS.num_samples
+    assert engine.health.restarts == 0
+
+
+def send_as_message(engine: ProcessEngine, data: bytes) -> None:
+    engine._supervisor._process.send(data)  # type: ignore[union-attr]
+
+
+def send_as_it_is(engine: ProcessEngine, data: bytes) -> None:
+    os.write(engine._supervisor._process._connection.fileno(), data)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("send", "data", "told"),
+    [
+        (send_as_message, b"nonsense", "what comes is no message: .*b'nonsense'; the node and its .* are out of step"),
+        (send_as_message, b"[%d,{}]" % VERSION, "a message of the engine process has a wrong form"),
+        (send_as_it_is, b"nonsense", "said to have more than 268435456 bytes; the node and its .* are out of step"),
+        (send_as_it_is, b"\0\0\0\2", r"what comes is no message: .*b'\\x00\\x00'; the node and its .* are out of"),
+    ],
+    ids=["no JSON", "no request", "no length", "a message in a message"],
+)
+def test_what_is_no_message_at_all_ends_everything_with_the_reason_and_the_engine_comes_back(
+    tiny: Start,
+    caplog: pytest.LogCaptureFixture,
+    send: Callable[[ProcessEngine, bytes], None],
+    data: bytes,
+    told: str,
+) -> None:
+    """Nobody knows what it was, nor whether what follows means what it says."""
+    engine = tiny()
+    first = engine.health.pid
+    predicting = in_background(lambda: engine.predict(drive(), ENDLESS))
+    wait_until(lambda: is_at_work(engine))
+    send(engine, data)
+    engine.prepare(drive().frames[1])  # no error: it may do nothing; it is what a message in a message is filled up by
+    with pytest.raises(EngineError, match=told + ".*, while predicting"):
+        predicting.result(BACK)
+    wait_until(lambda: engine.health.ready and engine.health.pid != first, BACK)
+    assert is_gone(first)
+    assert engine.health.restarts == 1
+    assert engine.predict(drive(), OPTIONS).num_samples == 1
+    assert "starting it anew, attempt 1 of 5" in caplog.text
+
+
+def test_what_the_process_says_is_no_message_ends_everything_as_well(
+    tiny: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = tiny()
+    first = engine.health.pid
+    predicting = in_background(lambda: engine.predict(drive(), ENDLESS))
+    wait_until(lambda: is_at_work(engine))
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "receive_bytes", lambda connection: receive_bytes(connection)[:-3])
+        with pytest.raises(EngineError, match=r"what comes is no message: .* are out of step, while predicting"):
+            predicting.result(BACK)
+    wait_until(lambda: engine.health.ready and engine.health.pid != first, BACK)
+    assert engine.predict(drive(), OPTIONS).num_samples == 1
 
 
 def test_a_kill_while_idle_is_noticed_without_any_call_and_the_new_one_is_warmed_up(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -194,17 +196,48 @@ def test_a_message_of_a_wrong_form_is_one_clear_error(plain: object) -> None:
         wire.decode(json.dumps([wire.VERSION, plain]).encode() + b"\n" + bytes(8))
 
 
-def test_what_cant_be_read_is_told_by_its_kind_as_far_as_that_goes() -> None:
-    version = str(wire.VERSION).encode()
-    for data, kind in [
-        (b'[%s,{"Predict":{}}]' % version, "Predict"),
+@pytest.mark.parametrize(
+    ("data", "to"),
+    [
+        (b'[%d,{"Predict":{}}]', "Predict"),
+        (b'[%d,{"Predict":{"observations":%b}}]' % (wire.VERSION, b"[" * 600 + b"]" * 600), "Predict"),
         (b'[99,{"Ask":{}}]', "Ask"),
-        (b"[%s,{}]" % version, ""),
+        (b'[%d,{"Answer":{"value":1,"surprise":2,"to":"Prepare"}}]', "Prepare"),
+        (b'[%d,{"Failure":{"to":"Ask"}}]', "Ask"),
+        (b'[%d,{"Failure":{"to":["Ask"]}}]', ""),
+        (b'[%d,{"Answer":{"value":1,"surprise":2}}]', ""),
+        (b'[%d,{"Answer":3}]', ""),
+        (b'[%d,{"NewMemory":{}}]', ""),  # a descriptor follows, which is no message
+        (b'[%d,{"LogLine":{}}]', ""),
+        (b'[%d,{"os.system":{}}]', ""),
+        (b"[%d,{}]", ""),
         (b"nonsense", ""),
-    ]:
-        with pytest.raises(wire.WireError) as caught:
-            wire.decode(data)
-        assert caught.value.kind == kind
+    ],
+)
+def test_what_cant_be_read_is_told_by_its_request_as_far_as_that_goes(data: bytes, to: str) -> None:
+    with pytest.raises(wire.WireError) as caught:
+        wire.decode(data.replace(b"%d", b"%d" % wire.VERSION))
+    assert caught.value.to == to
+
+
+def test_a_length_that_no_message_has_is_no_message_and_nobody_waits_for_its_end() -> None:
+    here, there = socket.socketpair()
+    with Connection(here.detach()) as connection, there:
+        there.sendall(b"[2,{")  # a message without its length
+        with pytest.raises(wire.WireError, match="more than 268435456 bytes; the node and its engine process are out"):
+            wire.receive_bytes(connection)
+
+
+def test_the_end_of_the_connection_is_no_message_that_cant_be_read() -> None:
+    here, there = socket.socketpair()
+    with Connection(here.detach()) as connection:
+        there.sendall(b"\0\0\0\5half")
+        there.close()
+        with pytest.raises(OSError, match="end of file during message") as caught:
+            wire.receive_bytes(connection)
+        assert not isinstance(caught.value, wire.WireError)
+        with pytest.raises(EOFError):
+            wire.receive_bytes(connection)
 
 
 def test_another_version_is_refused_with_both_numbers() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from inside_vllm import gather, jobs, layers, scripted, worker
 from same_answers import ROUNDING, assert_same
-from tiny_checkpoint import drive
+from tiny_checkpoint import drive, picture, raw_frame
 
 from alpamayo_ros.core.types import EngineError, SamplingOptions
 from alpamayo_ros.engine.base import Engine
@@ -34,6 +34,23 @@ def test_it_is_an_engine_and_says_what_it_is(engine: VllmEngine, reference: Tran
     assert info.parameters == reference.info.parameters
     assert info.checkpoint_hash == reference.info.checkpoint_hash
     assert (info.max_samples, info.max_cameras) == (4, 4)
+    assert info.prompt_tokens == reference.info.prompt_tokens
+    assert info.max_tokens < info.cache_tokens < 4096  # of 0.0075 GiB
+
+
+def test_as_many_tokens_as_are_not_refused_fit_after_the_largest_prompt(engine: VllmEngine) -> None:
+    observation, info = drive((0, 1, 2, 6), navigation="left " * 311), engine.info
+    large = {
+        camera: tuple(raw_frame(camera, frame.stamp_ns, picture(camera, 512, 512)) for frame in frames)
+        for camera, frames in observation.frames.items()
+    }
+    observation = replace(observation, frames=large)
+    assert len(engine._open(observation, SHORT).prompt) == info.prompt_tokens
+    room = info.max_tokens - info.prompt_tokens - 2
+    prediction = engine.predict(observation, replace(SHORT, max_reasoning_tokens=room, temperature=0.0))
+    assert len(prediction.reasoning_token_ids[0]) == room + 2
+    with pytest.raises(EngineError, match=f"it has to be at most {room}"):
+        engine.predict(observation, replace(SHORT, max_reasoning_tokens=room + 1))
 
 
 @pytest.mark.parametrize("cameras", [(1,), (1, 6), (0, 1, 2, 6)], ids=len)

@@ -1,0 +1,471 @@
+// All layers of the action expert over the 64 tokens of one trajectory, in one launch.
+//
+// A layer's weights take 30 us to come from memory, and as nine kernels it took 67: between kernels the memory stood
+// idle. Here every multiprocessor keeps one program for the whole stack. Two of its warps do nothing but load weights,
+// keys and values, in the order in which they are needed, as far ahead as shared memory has room; they need no result, so
+// the memory is busy while the others wait for each other. Two more load the rows that the weights are multiplied with, as
+// soon as a flag says that they are there. Eight multiply.
+//
+// Each of five stages of a layer is cut into a task per program:
+//   qkv       [64, 2048] x [4096, 2048]: 32 heads by 4 parts of the sum
+//   attention 8 KV heads by 16 parts of the keys
+//   out       [64, 2048] x [2048, 2048]: 16 times 128 columns by 8 parts of the sum
+//   gate, up  [64, 2048] x [16512, 2048]: 64 columns of each
+//   down      [64, 8256] x [2048, 8256]: 16 times 128 columns by 8 parts of the sum
+// After a product whose sum is in parts, the programs of the same columns wait for each other, and each adds the parts up
+// for some of the tokens, in always the same order. The norms' scales are applied after the products, so that what is
+// multiplied needs no sum over a row.
+#include "paged_attention.cuh"
+
+constexpr int HIDDEN = 2048;
+constexpr int HEADS = 16;
+constexpr int KV_HEADS = 8;
+// INNER, BLOCK (tokens in a block of the cache) and EPSILON (of the norms) are given at compilation.
+
+constexpr int CHUNK = 64;  // numbers of a sum in a stage
+constexpr int WIDTH = 128;  // columns of a product, and rows of weights in a stage
+constexpr int COLUMNS = HIDDEN / WIDTH;
+constexpr int ALL_HEADS = HEADS + 2 * KV_HEADS;
+constexpr int QKV_PARTS = 4;
+constexpr int KEY_PARTS = 16;
+constexpr int SUM_PARTS = 8;  // of out and down
+constexpr int TASKS = ALL_HEADS * QKV_PARTS;
+constexpr int INNER_TASKS = INNER / CHUNK;
+static_assert(TASKS == KV_HEADS * KEY_PARTS && TASKS == COLUMNS * SUM_PARTS && HEADS == 2 * KV_HEADS);
+static_assert(HEADS * DIM / CHUNK == SUM_PARTS * 4 && INNER % CHUNK == 0 && INNER_TASKS <= 136);
+
+struct Layer {
+  const bf16 *qkv, *out, *gate_up, *down;  // [columns, sum]
+  const bf16 *first_norm, *second_norm, *query_norm, *key_norm;
+  const bf16 *keys, *values;  // of the cache
+};
+
+struct Strides {  // of keys or values, in numbers
+  long long block, place, head;
+};
+
+// Flags of a layer.
+struct Flags {
+  u32 hidden[COLUMNS];  // the layer's input
+  u32 qkv_parts[ALL_HEADS];
+  u32 qkv[KV_HEADS];
+  u32 mixed_parts[KV_HEADS];
+  u32 mixed[KV_HEADS];
+  u32 out_parts[COLUMNS];
+  u32 second[COLUMNS];  // the input of gate and up
+  u32 down_parts[COLUMNS];
+  u32 inner[136];
+};
+static_assert(sizeof(Flags) == 1024);
+
+// What programs hand to each other; in the second cache.
+struct Work {
+  float qkv_parts[QKV_PARTS][ALL_HEADS][TOKENS][DIM];
+  float sum_parts[SUM_PARTS][COLUMNS][TOKENS][WIDTH];
+  float mixed_parts[HEADS][KEY_PARTS][TOKENS][DIM];
+  float softmax[HEADS][KEY_PARTS][TOKENS][2];  // highest score and sum of the shares
+  float squares[COLUMNS][TOKENS];  // sums of the residual stream's squares
+  bf16 rows[TOKENS][HIDDEN];  // the residual stream times the next norm's weight
+  bf16 query[HEADS][TOKENS][DIM];
+  bf16 own[2][KV_HEADS][TOKENS][DIM];  // keys and values of the tokens themselves
+  bf16 mixed[TOKENS][HEADS * DIM];
+  bf16 inner[TOKENS][INNER];
+};
+
+constexpr int USERS = 256;  // threads that multiply: two warp groups
+constexpr int LOADERS = 64;  // threads that load weights, and as many that load rows
+constexpr int WEIGHT_STAGES = 10;
+constexpr int ROW_STAGES = 8;
+using Weights = Ring<WEIGHT_STAGES, STAGE, LOADERS, USERS / 32>;
+using Rows = Ring<ROW_STAGES, HALF_STAGE, LOADERS, USERS / 32>;
+constexpr int SHARED = 1024 + Weights::SIZE + Rows::SIZE + Weights::BARRIER_BYTES + Rows::BARRIER_BYTES;
+static_assert(SHARED <= 227 * 1024);
+
+struct Task {
+  int program;
+  __device__ bool any() const { return program < TASKS; }
+  __device__ bool inner() const { return program < INNER_TASKS; }
+  __device__ int head() const { return program % ALL_HEADS; }
+  __device__ int qkv_part() const { return program / ALL_HEADS; }
+  __device__ int kv_head() const { return program % KV_HEADS; }
+  __device__ int key_part() const { return program / KV_HEADS; }
+  __device__ int columns() const { return program % COLUMNS; }
+  __device__ int sum_part() const { return program / COLUMNS; }
+  __device__ int inner_first() const { return sum_part() * INNER_TASKS / SUM_PARTS; }
+  __device__ int inner_end() const { return (sum_part() + 1) * INNER_TASKS / SUM_PARTS; }
+};
+constexpr int QKV_CHUNKS = HIDDEN / CHUNK / QKV_PARTS;
+constexpr int OUT_CHUNKS = HEADS * DIM / CHUNK / SUM_PARTS;
+constexpr int INNER_CHUNKS = HIDDEN / CHUNK;
+
+// --- weights, keys and values
+
+// Row of a stage to row of the weights, from the first on. GATED: each warp group takes 32 columns of the gate, and the
+// same of what it gates.
+template <bool GATED>
+__host__ __device__ constexpr long long weight_row(int row) {
+  return GATED ? row % 64 / 32 * INNER + row / 64 * 32 + row % 32 : row;
+}
+
+template <int LENGTH, bool GATED>
+__device__ __forceinline__ void load_weights(Weights& ring, const bf16* weights, int first_row, int chunk, int chunks,
+                                             int thread, u64 policy) {
+  int piece = thread % 8, row = thread / 8;
+  const bf16* from = weights + static_cast<long long>(first_row + row) * LENGTH + chunk * CHUNK + piece * 8;
+  for (int each = 0; each < chunks; ++each, from += CHUNK) {
+    ring.wait_empty();
+    u32 to = ring.at() + place(row, piece);
+#pragma unroll
+    for (int step = 0; step < WIDTH; step += 8)
+      copy_piece_once(to + step * LINE, from + weight_row<GATED>(step) * LENGTH, policy);
+    ring.filled();
+  }
+}
+
+__device__ __forceinline__ void load_all_weights(Weights ring, Task task, const Layer* layers, int count, Flags* flags, Work& work,
+                                 const int* table, int length, Strides keys, Strides values, int thread) {
+  u64 policy = read_once();
+  for (int index = 0; index < count; ++index, ++flags) {
+    const Layer& layer = layers[index];
+    if (task.any()) {
+      load_weights<HIDDEN, false>(ring, layer.qkv, task.head() * WIDTH, task.qkv_part() * QKV_CHUNKS, QKV_CHUNKS, thread,
+                                  policy);
+      int head = task.kv_head();
+      Part part = Part::of(length, task.key_part(), KEY_PARTS);
+      Pages key_pages{layer.keys + head * keys.head, keys.block, keys.place};
+      Pages value_pages{layer.values + head * values.head, values.block, values.place};
+      bool own_there = false;
+      for (int stage = 0; stage < part.stages(); ++stage) {
+        if (part.has_own(stage) && !own_there) {
+          wait_for(flags->qkv + head, 1, 4 * QKV_PARTS);
+          own_there = true;
+        }
+        load_keys<BLOCK>(ring, key_pages, &work.own[0][head][0][0], table, part, stage, thread);
+        load_keys<BLOCK>(ring, value_pages, &work.own[1][head][0][0], table, part, stage, thread);
+      }
+      load_weights<HEADS * DIM, false>(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS,
+                                       thread, policy);
+    }
+    if (task.inner())
+      load_weights<HIDDEN, true>(ring, layer.gate_up, task.program * CHUNK, 0, INNER_CHUNKS, thread, policy);
+    if (task.any())
+      load_weights<INNER, false>(ring, layer.down, task.columns() * WIDTH, task.inner_first(),
+                                 task.inner_end() - task.inner_first(), thread, policy);
+  }
+}
+
+// --- rows
+
+template <int LENGTH>
+__device__ __forceinline__ void load_rows(Rows& ring, const bf16* rows, int chunks, int thread) {
+  int piece = thread % 8, row = thread / 8;
+  const bf16* from = rows + row * LENGTH + piece * 8;
+  for (int each = 0; each < chunks; ++each, from += CHUNK) {
+    ring.wait_empty();
+    u32 to = ring.at() + place(row, piece);
+#pragma unroll
+    for (int step = 0; step < TOKENS; step += 8) copy_piece(to + step * LINE, from + step * LENGTH);
+    ring.filled();
+  }
+}
+
+__device__ __forceinline__ void load_all_rows(Rows ring, Task task, int count, Flags* flags, Work& work, int thread) {
+  for (int index = 0; index < count; ++index, ++flags) {
+    if (task.any()) {
+      int first = task.qkv_part() * QKV_CHUNKS;
+      wait_for(flags->hidden + first * CHUNK / WIDTH, QKV_CHUNKS * CHUNK / WIDTH, SUM_PARTS);
+      load_rows<HIDDEN>(ring, &work.rows[0][first * CHUNK], QKV_CHUNKS, thread);
+      wait_for(flags->qkv + task.kv_head(), 1, 4 * QKV_PARTS);
+#pragma unroll
+      for (int head = 0; head < 2; ++head)
+        load_rows<DIM>(ring, &work.query[2 * task.kv_head() + head][0][0], DIM / CHUNK, thread);
+      wait_for(flags->mixed + task.sum_part(), 1, KEY_PARTS);
+      load_rows<HEADS * DIM>(ring, &work.mixed[0][task.sum_part() * OUT_CHUNKS * CHUNK], OUT_CHUNKS, thread);
+    }
+    if (task.inner()) {
+      wait_for(flags->second, COLUMNS, SUM_PARTS);
+      load_rows<HIDDEN>(ring, &work.rows[0][0], INNER_CHUNKS, thread);
+    }
+    if (task.any()) {
+      int first = task.inner_first(), chunks = task.inner_end() - first;
+      wait_for(flags->inner + first, chunks, 1);
+      load_rows<INNER>(ring, &work.inner[0][first * CHUNK], chunks, thread);
+    }
+  }
+}
+
+// --- products, and what comes after them
+
+struct User {
+  int thread, group, warp;  // of those that multiply; warp of its group
+  __device__ explicit User(int thread) : thread(thread), group(thread / 128), warp(thread / 32 % 4) {}
+  __device__ int upper() const { return warp * 16 + lane() / 4; }  // the first of a thread's two rows in a Sum
+  __device__ int column() const { return lane() % 4 * 2; }  // and its first column
+};
+
+// What all of them have written may be read by other programs.
+__device__ __forceinline__ void announce(u32* flag) {
+  asm volatile("bar.sync 1, %0;" ::"n"(USERS) : "memory");
+  if (threadIdx.x == 0) raise(flag);
+}
+
+// 64 rows and a warp group's half of the 128 columns, summed over chunks.
+__device__ __forceinline__ Sum multiply(Weights& weights, Rows& rows, int chunks, int group) {
+  Sum sum;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    weights.wait_full();
+    rows.wait_full();
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+      add_product(sum, matrix_at(rows.at()) + 2 * step, matrix_at(weights.at() + group * HALF_STAGE) + 2 * step);
+    products_sent();
+    products_wait<0>();
+    weights.used();
+    rows.used();
+  }
+  sum.keep();
+  return sum;
+}
+
+// A part of a sum, [64, 128] float32.
+__device__ __forceinline__ void store_part(const Sum& sum, float* to, const User& user) {
+#pragma unroll
+  for (int i = 0; i < 32; i += 2) {
+    int row = user.upper() + (i % 4 < 2 ? 0 : 8);
+    int column = user.group * 64 + i / 4 * 8 + user.column();
+    *reinterpret_cast<Two*>(to + row * WIDTH + column) = {sum.v[i], sum.v[i + 1]};
+  }
+}
+
+// The scale of a token's norm: one over the root of the mean of its squares.
+__device__ __forceinline__ float scale_of(const Work& work, int token) {
+  float total = 0.f;
+#pragma unroll
+  for (int each = 0; each < COLUMNS; ++each) total += load_one(&work.squares[each][token]);
+  return rsqrtf(total / HIDDEN + EPSILON);
+}
+
+// Add the parts of a product to the residual stream: one token and 128 columns a warp. PARTS 0: nothing is added.
+template <int PARTS>
+__device__ __forceinline__ void add_to_hidden(bf16* hidden, Work& work, const bf16* norm, const Task& task,
+                                              const User& user) {
+  int token = task.sum_part() * SUM_PARTS + user.thread / 32, within = lane() * 4;
+  int column = task.columns() * WIDTH + within;
+  Words before = load_words(hidden + token * HIDDEN + column);
+  Words factors = load_words(norm + column);
+  Four total{low_number(before.x), high_number(before.x), low_number(before.y), high_number(before.y)};
+  Four parts[PARTS ? PARTS : 1];
+#pragma unroll
+  for (int part = 0; part < PARTS; ++part) parts[part] = load_four(&work.sum_parts[part][task.columns()][token][within]);
+  Four sum{0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int part = 0; part < PARTS; ++part)
+    sum = {sum.x + parts[part].x, sum.y + parts[part].y, sum.z + parts[part].z, sum.w + parts[part].w};
+  Words after{rounded(total.x + sum.x, total.y + sum.y), rounded(total.z + sum.z, total.w + sum.w)};
+  total = {low_number(after.x), high_number(after.x), low_number(after.y), high_number(after.y)};
+  *reinterpret_cast<Words*>(hidden + token * HIDDEN + column) = after;
+  *reinterpret_cast<Words*>(&work.rows[token][column]) = {
+      rounded(total.x * low_number(factors.x), total.y * high_number(factors.x)),
+      rounded(total.z * low_number(factors.y), total.w * high_number(factors.y))};
+  float squares = total.x * total.x + total.y * total.y + total.z * total.z + total.w * total.w;
+#pragma unroll
+  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  if (lane() == 0) work.squares[task.columns()][token] = squares;
+}
+
+// Add up the parts of a head for 16 tokens, two a warp; norm and rotate queries and keys.
+__device__ __forceinline__ void finish_head(Work& work, const Layer& layer, const bf16* cosines, const bf16* sines,
+                                            const Task& task, const User& user) {
+  int head = task.head(), half_lane = lane() % 16;
+  int token = task.qkv_part() * 16 + user.thread / 16, dim = half_lane * 4;
+  float first[4], second[4];  // dimensions dim to dim + 3, and 64 further on
+  float squares = load_one(&work.squares[half_lane][token]);
+  Four parts[QKV_PARTS][2];
+#pragma unroll
+  for (int part = 0; part < QKV_PARTS; ++part)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      parts[part][half] = load_four(&work.qkv_parts[part][head][token][dim + 64 * half]);
+#pragma unroll
+  for (int step = 8; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  float scale = rsqrtf(squares / HIDDEN + EPSILON);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Four sum = parts[0][half];
+#pragma unroll
+    for (int part = 1; part < QKV_PARTS; ++part)
+      sum = {sum.x + parts[part][half].x, sum.y + parts[part][half].y, sum.z + parts[part][half].z,
+             sum.w + parts[part][half].w};
+    float* to = half ? second : first;
+    to[0] = sum.x * scale, to[1] = sum.y * scale, to[2] = sum.z * scale, to[3] = sum.w * scale;
+  }
+  bf16* result = head < HEADS ? &work.query[head][token][0] : &work.own[(head - HEADS) / KV_HEADS][head % KV_HEADS][token][0];
+  if (head < HEADS + KV_HEADS) {
+    const bf16* norm = head < HEADS ? layer.query_norm : layer.key_norm;
+    float total = 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total += first[i] * first[i] + second[i] * second[i];
+#pragma unroll
+    for (int step = 8; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
+    float head_scale = rsqrtf(total / DIM + EPSILON);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float cosine = number(cosines[token * DIM + dim + i]), sine = number(sines[token * DIM + dim + i]);
+      float one = first[i] * head_scale * number(norm[dim + i]);
+      float other = second[i] * head_scale * number(norm[64 + dim + i]);
+      first[i] = one * cosine - other * sine;
+      second[i] = other * cosine + one * sine;
+    }
+  }
+  *reinterpret_cast<Words*>(result + dim) = {rounded(first[0], first[1]), rounded(first[2], first[3])};
+  *reinterpret_cast<Words*>(result + 64 + dim) = {rounded(second[0], second[1]), rounded(second[2], second[3])};
+}
+
+__device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Rows& rows, int length, float scale,
+                                               const Task& task, const User& user) {
+  u32 query[2];
+  Rows held = rows;
+#pragma unroll
+  for (int stage = 0; stage < 4; ++stage) {
+    rows.wait_full();
+    if (stage / 2 == user.group) query[stage % 2] = rows.at();
+    rows.advance();
+  }
+  Attention attention;
+  attend(attention, weights, query, Part::of(length, task.key_part(), KEY_PARTS), scale);
+#pragma unroll
+  for (int stage = 0; stage < 4; ++stage) held.used();
+
+  int head = 2 * task.kv_head() + user.group;
+  float upper = attention.upper.sum(), lower = attention.lower.sum();
+  if (lane() % 4 == 0) {
+    auto to = work.softmax[head][task.key_part()];
+    *reinterpret_cast<Two*>(to[user.upper()]) = {attention.upper.highest, upper};
+    *reinterpret_cast<Two*>(to[user.upper() + 8]) = {attention.lower.highest, lower};
+  }
+  auto to = work.mixed_parts[head][task.key_part()];
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+      int row = user.upper() + (i % 4 < 2 ? 0 : 8), dim = half * 64 + i / 4 * 8 + user.column();
+      *reinterpret_cast<Two*>(&to[row][dim]) = {attention.mixed[half].v[i], attention.mixed[half].v[i + 1]};
+    }
+}
+
+// Put the parts of the keys together: one token of one head a warp.
+__device__ __forceinline__ void mix_parts(Work& work, const Task& task, const User& user) {
+  int row = task.key_part() * 8 + user.thread / 32;
+  int head = 2 * task.kv_head() + row / TOKENS, token = row % TOKENS, dim = lane() * 4;
+  Two softmax = load_two(work.softmax[head][lane() % KEY_PARTS][token]);
+  Four parts[KEY_PARTS];
+#pragma unroll
+  for (int part = 0; part < KEY_PARTS; ++part) parts[part] = load_four(&work.mixed_parts[head][part][token][dim]);
+  float highest = softmax.x;
+#pragma unroll
+  for (int step = 8; step; step /= 2) highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, step));
+  float share = power_of_two(softmax.x - highest), total = share * softmax.y;
+#pragma unroll
+  for (int step = 8; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
+  share /= total;
+  Four sum{0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int part = 0; part < KEY_PARTS; ++part) {
+    float its = __shfl_sync(~0u, share, part);
+    sum = {sum.x + its * parts[part].x, sum.y + its * parts[part].y, sum.z + its * parts[part].z,
+           sum.w + its * parts[part].w};
+  }
+  *reinterpret_cast<Words*>(&work.mixed[token][head * DIM + dim]) = {rounded(sum.x, sum.y), rounded(sum.z, sum.w)};
+}
+
+// silu(gate) * up: both stand in the same thread.
+__device__ __forceinline__ void store_gated(const Sum& sum, Work& work, const Task& task, const User& user) {
+  float scales[2] = {scale_of(work, user.upper()), scale_of(work, user.upper() + 8)};
+#pragma unroll
+  for (int i = 0; i < 16; i += 2) {
+    int row = user.upper() + (i % 4 < 2 ? 0 : 8);
+    float scale = scales[i % 4 < 2 ? 0 : 1], gated[2];
+#pragma unroll
+    for (int each = 0; each < 2; ++each) {
+      float gate = sum.v[i + each] * scale, up = sum.v[16 + i + each] * scale;
+      gated[each] = gate / (1.f + __expf(-gate)) * up;
+    }
+    int column = task.program * CHUNK + user.group * 32 + i / 4 * 8 + user.column();
+    *reinterpret_cast<u32*>(&work.inner[row][column]) = rounded(gated[0], gated[1]);
+  }
+}
+
+__device__ __forceinline__ void multiply_all(Weights weights, Rows rows, Task task, const Layer* layers, int count, Flags* flags,
+                             Work& work, bf16* hidden, const bf16* cosines, const bf16* sines, int length, float scale,
+                             User user) {
+  if (task.any()) {
+    add_to_hidden<0>(hidden, work, layers[0].first_norm, task, user);
+    announce(flags->hidden + task.columns());
+  }
+  for (int index = 0; index < count; ++index, ++flags) {
+    const Layer& layer = layers[index];
+    if (task.any()) {
+      int head = task.head(), kv_head = head < HEADS ? head / 2 : head % KV_HEADS;
+      store_part(multiply(weights, rows, QKV_CHUNKS, user.group), &work.qkv_parts[task.qkv_part()][head][0][0], user);
+      announce(flags->qkv_parts + head);
+      wait_for(flags->hidden, COLUMNS, SUM_PARTS);  // all squares
+      wait_for(flags->qkv_parts + head, 1, QKV_PARTS);
+      finish_head(work, layer, cosines, sines, task, user);
+      announce(flags->qkv + kv_head);
+
+      attend_to_part(work, weights, rows, length, scale, task, user);
+      announce(flags->mixed_parts + task.kv_head());
+      wait_for(flags->mixed_parts + task.kv_head(), 1, KEY_PARTS);
+      mix_parts(work, task, user);
+      announce(flags->mixed + task.kv_head());
+
+      store_part(multiply(weights, rows, OUT_CHUNKS, user.group), &work.sum_parts[task.sum_part()][task.columns()][0][0],
+                 user);
+      announce(flags->out_parts + task.columns());
+      wait_for(flags->out_parts + task.columns(), 1, SUM_PARTS);
+      add_to_hidden<SUM_PARTS>(hidden, work, layer.second_norm, task, user);
+      announce(flags->second + task.columns());
+    }
+    if (task.inner()) {
+      store_gated(multiply(weights, rows, INNER_CHUNKS, user.group), work, task, user);
+      announce(flags->inner + task.program);
+    }
+    if (task.any()) {
+      store_part(multiply(weights, rows, task.inner_end() - task.inner_first(), user.group),
+                 &work.sum_parts[task.sum_part()][task.columns()][0][0], user);
+      announce(flags->down_parts + task.columns());
+      wait_for(flags->down_parts + task.columns(), 1, SUM_PARTS);
+      add_to_hidden<SUM_PARTS>(hidden, work, layers[index + 1].first_norm, task, user);
+      announce(flags[1].hidden + task.columns());
+    }
+  }
+}
+
+// hidden [64, 2048]: the residual stream, in place. layers: `count` and one more, whose first norm is the final one and
+// may be anything. flags: `count` + 1, zero. cosines, sines [64, 128]. table, length: the prefix in the cache. Then the
+// strides of keys and values. scale: of scores, to base 2. Launched with a program for each of PROGRAMS, all at once.
+extern "C" __global__ void __launch_bounds__(USERS + 2 * LOADERS, 1)
+    expert_layers(const Layer* layers, long long count, Flags* flags, Work* work, bf16* hidden, const bf16* cosines,
+                  const bf16* sines, const int* table, const int* length_at, long long key_block, long long key_place,
+                  long long key_head, long long value_block, long long value_place, long long value_head, float scale) {
+  extern __shared__ unsigned char memory[];
+  u32 base = (shared_address(memory) + 1023) & ~1023u;
+  Weights weights(base, base + Weights::SIZE + Rows::SIZE);
+  Rows rows(base + Weights::SIZE, base + Weights::SIZE + Rows::SIZE + Weights::BARRIER_BYTES);
+  if (threadIdx.x == 0) {
+    weights.init();
+    rows.init();
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  Task task{static_cast<int>(blockIdx.x)};
+  Strides keys{key_block, key_place, key_head}, values{value_block, value_place, value_head};
+  int length = *length_at, thread = threadIdx.x;
+  if (thread < USERS)
+    multiply_all(weights, rows, task, layers, count, flags, *work, hidden, cosines, sines, length, scale, User(thread));
+  else if (thread < USERS + LOADERS)
+    load_all_weights(weights, task, layers, count, flags, *work, table, length, keys, values, thread - USERS);
+  else
+    load_all_rows(rows, task, count, flags, *work, thread - USERS - LOADERS);
+}

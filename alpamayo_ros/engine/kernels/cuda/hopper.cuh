@@ -1,0 +1,258 @@
+// What the kernels here need of Hopper's instructions (PTX ISA 8.0): barriers and rings in shared memory, asynchronous
+// copies, products of warp groups, flags between programs. No header is included, so NVRTC needs none.
+#pragma once
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using bf16 = unsigned short;  // its bits
+
+constexpr int PIECE = 16;  // bytes that one thread copies at once
+constexpr int LINE = 128;  // bytes of a row in shared memory, in eight pieces: 64 numbers
+constexpr u64 PATIENCE = 4'000'000'000;  // ns, with what never comes: an error is better than a hang
+
+struct alignas(16) Four {
+  float x, y, z, w;
+};
+struct alignas(8) Two {
+  float x, y;
+};
+struct alignas(8) Words {
+  u32 x, y;
+};
+
+__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+
+struct Patience {
+  u64 since = 0;
+  int looks = 0;
+  __device__ __forceinline__ void look_again() {
+    if (++looks % 1024) return;
+    u64 now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    if (since == 0) since = now;
+    if (now - since > PATIENCE) __trap();
+  }
+};
+
+// --- numbers
+
+__device__ __forceinline__ float number(bf16 bits) { return __uint_as_float(static_cast<u32>(bits) << 16); }
+__device__ __forceinline__ float low_number(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_number(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Both rounded to the nearest; `low` is the one that stands first in memory.
+__device__ __forceinline__ u32 rounded(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ __forceinline__ float power_of_two(float exponent) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+  return result;
+}
+
+// --- global memory that other programs write meanwhile: past the first cache, which would keep what was
+
+__device__ __forceinline__ Four load_four(const float* from) {
+  Four v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ Two load_two(const float* from) {
+  Two v;
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ float load_one(const float* from) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ Words load_words(const bf16* from) {
+  Words v;
+  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from) : "memory");
+  return v;
+}
+
+// --- flags between programs: counters that a launch begins with at zero
+
+// The whole warp waits until each of `count` (at most 32) flags was raised `wanted` times.
+__device__ __forceinline__ void wait_for(const u32* flags, int count, u32 wanted) {
+  bool raised = lane() >= count;
+  for (Patience patience;; patience.look_again()) {
+    if (!raised) {
+      u32 seen;
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flags + lane()) : "memory");
+      raised = seen >= wanted;
+    }
+    if (__all_sync(~0u, raised)) break;
+  }
+  __syncwarp();
+}
+
+// One thread, after a barrier with those whose writes it announces.
+__device__ __forceinline__ void raise(u32* flag) {
+  __threadfence();
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(flag) : "memory");
+}
+
+// --- barriers in shared memory
+
+__device__ __forceinline__ u32 shared_address(const void* at) {
+  return static_cast<u32>(__cvta_generic_to_shared(at));
+}
+__device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
+  for (Patience patience;; patience.look_again()) {
+    u32 passed;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(passed)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    if (passed) return;
+  }
+}
+
+// --- copies from global to shared memory
+
+// What is read once only leaves the second cache before anything else.
+__device__ __forceinline__ u64 read_once() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_piece(u32 to, const bf16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_piece_once(u32 to, const bf16* from, u64 policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy)
+               : "memory");
+}
+// Zeros where nothing is there; `from` has to be readable all the same.
+__device__ __forceinline__ void copy_piece_if(bool there, u32 to, const bf16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? PIECE : 0) : "memory");
+}
+// Piece `piece` of row `row`, turned so that eight rows' pieces of one column lie in different banks: "128-byte swizzle".
+__device__ __forceinline__ u32 place(int row, int piece) { return row * LINE + ((piece ^ (row % 8)) * PIECE); }
+
+// Stages in shared memory that some warps fill and others use, in the same order, each at its own pace.
+template <int STAGES, int BYTES, int FILLERS, int USERS>
+struct Ring {
+  static constexpr int SIZE = STAGES * BYTES;
+  u32 memory, full, empty;
+  u32 stage = 0, parity = 0;
+
+  __device__ Ring(u32 memory, u32 barriers) : memory(memory), full(barriers), empty(barriers + 8 * STAGES) {}
+  static constexpr int BARRIER_BYTES = 16 * STAGES;
+
+  __device__ void init() const {  // by one thread
+    for (int each = 0; each < STAGES; ++each) {
+      barrier_init(full + 8 * each, FILLERS);
+      barrier_init(empty + 8 * each, USERS);
+    }
+  }
+  __device__ __forceinline__ u32 at() const { return memory + stage * BYTES; }
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  // For those who fill: every thread copies its part of a stage, then says so.
+  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty + 8 * stage, parity ^ 1); }
+  __device__ __forceinline__ void filled() {  // as soon as this thread's copies have arrived
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full + 8 * stage) : "memory");
+    advance();
+  }
+  // For those who use it: one arrival of each warp.
+  __device__ __forceinline__ void wait_full() const {
+    barrier_wait(full + 8 * stage, parity);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the tensor cores read what threads copied
+  }
+  __device__ __forceinline__ void used() {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(empty + 8 * stage);
+    advance();
+  }
+};
+
+// --- products of a warp group: 64 rows, 64 columns, the sum in float32
+
+constexpr int HALF_STAGE = 64 * LINE;  // bytes of a matrix of 64 x 64
+
+// 64 rows of 128 bytes, turned as by `place`; moved along a row by adding (bytes / 16). A matrix whose rows are the
+// sum's dimension (values) is described alike: its second stride, from 8 rows to the next 8, is the only one used.
+__device__ __forceinline__ u64 matrix_at(u32 address) {
+  return (static_cast<u64>(1) << 62) | (static_cast<u64>(8 * LINE / 16) << 32) | (static_cast<u64>(1) << 16) |
+         ((address & 0x3ffff) >> 4);
+}
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_sent() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int LEFT>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+// A thread's numbers: of row 16 warp + lane / 4 (first and second of four) and the row 8 below (third and fourth),
+// columns 8 i + 2 (lane % 4) and the next.
+struct Sum {
+  float v[32];
+  __device__ Sum() {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) v[i] = 0.f;
+  }
+  __device__ __forceinline__ void keep() {  // the compiler must not read them before the products are waited for
+#pragma unroll
+    for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(v[i])::"memory");
+  }
+};
+
+#define SUM_OPERANDS                                                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "     \
+  "%24, %25, %26, %27, %28, %29, %30, %31}"
+#define SUM_FLOATS(s)                                                                                                   \
+  "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), "+f"(s[8]),            \
+      "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), "+f"(s[16]),            \
+      "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), "+f"(s[24]),           \
+      "+f"(s[25]), "+f"(s[26]), "+f"(s[27]), "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
+
+// sum += left right^T; both matrices have the sum's 16 numbers side by side.
+__device__ __forceinline__ void add_product(Sum& sum, u64 left, u64 right) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", %32, %33, p, 1, 1, 0, 0;\n"
+      "}"
+      : SUM_FLOATS(sum.v)
+      : "l"(left), "l"(right));
+}
+
+// sum += left right: `left` in registers as a thread's numbers of `Sum` are, 16 columns of it; `right` 16 rows of 64.
+__device__ __forceinline__ void add_mixed(Sum& sum, const u32 (&left)[4], u64 right) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n"
+      "}"
+      : SUM_FLOATS(sum.v)
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+}

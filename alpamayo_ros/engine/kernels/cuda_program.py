@@ -1,0 +1,116 @@
+"""Programs in CUDA C++, compiled when they are needed by NVRTC, which comes with PyTorch as cuda-bindings does."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCES = files(__package__) / "cuda"
+HEADERS = ("hopper.cuh", "paged_attention.cuh")
+
+
+def compile_source(name: str, constants: Mapping[str, int | float], architecture: str = "sm_90a") -> bytes:
+    """Machine code of `cuda/NAME.cu`; needs no GPU.
+
+    Args:
+        name: Of the source.
+        constants: What it leaves open.
+        architecture: Of the GPU.
+
+    Raises:
+        ImportError: there is no cuda-bindings.
+        RuntimeError: it doesn't compile, or there is no NVRTC; the message is the compiler's.
+    """
+    from cuda.bindings import nvrtc
+
+    headers = [(SOURCES / header).read_bytes() for header in HEADERS]
+    source = (SOURCES / f"{name}.cu").read_bytes()
+    names = [header.encode() for header in HEADERS]
+    program = _checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), len(headers), headers, names))
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-D{key}={_literal(constants[key])}" for key in constants)]
+    failed = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]
+    if failed != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+        _checked(nvrtc.nvrtcGetProgramLog(program, log))
+        raise RuntimeError(f"{name}.cu does not compile:\n{log.decode(errors='replace')}")
+    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    return code
+
+
+@dataclass(frozen=True, eq=False)
+class CudaKernel:
+    """A kernel on a device."""
+
+    function: Any
+    shared_bytes: int  # all that a program can have
+
+    def launch(
+        self, grid: tuple[int, int, int], threads: int, arguments: tuple[Tensor | int | float, ...], together: bool
+    ) -> None:
+        """Queue it on the current stream.
+
+        Args:
+            grid: Programs.
+            threads: Of a program.
+            arguments: Tensors are pointers, ints 64 bits, floats 32.
+            together: All programs are to run at once: they wait for each other. It fails where they can't.
+        """
+        from cuda.bindings import driver
+
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = self.shared_bytes
+        config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = int(together)
+        config.attrs, config.numAttrs = [attribute], 1
+        values = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
+        _checked(driver.cuLaunchKernelEx(config, self.function, (values, tuple(map(_c_type, arguments))), 0))
+
+
+@cache
+def load_kernel(name: str, constants: tuple[tuple[str, int | float], ...], device: torch.device) -> CudaKernel:
+    """The kernel of `cuda/NAME.cu`, of the same name, on a device; compiled once in a process.
+
+    Raises:
+        ImportError, RuntimeError: as `compile_source`.
+    """
+    from cuda.bindings import driver
+
+    code = compile_source(name, dict(constants))
+    with torch.cuda.device(device):
+        torch.cuda.current_stream().synchronize()  # makes the device's context the current one
+        module = _checked(driver.cuModuleLoadData(code))
+        function = _checked(driver.cuModuleGetFunction(module, name.encode()))
+    most = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    _checked(driver.cuFuncSetAttribute(function, limit, most))
+    return CudaKernel(function, most)
+
+
+def _literal(constant: float) -> str:
+    return str(constant) if isinstance(constant, int) else f"{constant!r}f"
+
+
+def _c_type(argument: Tensor | float) -> Any:
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p
+    return ctypes.c_longlong if isinstance(argument, int) else ctypes.c_float
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    """What a function of cuda-bindings gives after its error code."""
+    error, *values = answer
+    if error.value:
+        raise RuntimeError(f"CUDA: {error.name}")
+    return values[0] if values else None

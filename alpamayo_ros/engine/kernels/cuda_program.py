@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LOG = logging.getLogger(__name__)
 SOURCES = files(__package__) / "cuda"
 HEADERS = ("hopper.cuh", "paged_attention.cuh")
 
@@ -34,7 +36,11 @@ def compile_source(name: str, constants: Mapping[str, int | float], architecture
     source = (SOURCES / f"{name}.cu").read_bytes()
     names = [header.encode() for header in HEADERS]
     program = _checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), len(headers), headers, names))
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-D{key}={_literal(constants[key])}" for key in constants)]
+    options = [
+        f"--gpu-architecture={architecture}",
+        "--std=c++17",
+        *(f"-D{key}={_literal(constants[key])}" for key in constants),
+    ]
     failed = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]
     if failed != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
@@ -61,7 +67,8 @@ class CudaKernel:
             grid: Programs.
             threads: Of a program.
             arguments: Tensors are pointers, ints 64 bits, floats 32.
-            together: All programs are to run at once: they wait for each other. It fails where they can't.
+            together: All programs are to run at once: they wait for each other. It fails where they can't. Without it
+                the kernel has to wait itself for the one before, since it may be started earlier.
         """
         from cuda.bindings import driver
 
@@ -71,31 +78,53 @@ class CudaKernel:
         config.sharedMemBytes = self.shared_bytes
         config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
         attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        attribute.value.cooperative = int(together)
+        if together:
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+        else:
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
         config.attrs, config.numAttrs = [attribute], 1
         values = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
         _checked(driver.cuLaunchKernelEx(config, self.function, (values, tuple(map(_c_type, arguments))), 0))
 
 
 @cache
-def load_kernel(name: str, constants: tuple[tuple[str, int | float], ...], device: torch.device) -> CudaKernel:
-    """The kernel of `cuda/NAME.cu`, of the same name, on a device; compiled once in a process.
+def usable_kernel(name: str, constants: tuple[tuple[str, int | float], ...], device: torch.device) -> CudaKernel | None:
+    """The kernel of `cuda/NAME.cu`, of the same name, compiled once in a process.
 
-    Raises:
-        ImportError, RuntimeError: as `compile_source`.
+    None, with a warning: it can't be compiled or loaded here. On GPUs that it isn't made for: None.
     """
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
+        return None
+    try:
+        return _load(name, compile_source(name, dict(constants)), device)
+    except (ImportError, RuntimeError) as error:
+        LOG.warning("%s.cu can't be used, and what takes its place is slower: %s", name, error)
+        return None
+
+
+def _load(name: str, code: bytes, device: torch.device) -> CudaKernel:
     from cuda.bindings import driver
 
-    code = compile_source(name, dict(constants))
+    torch.cuda.synchronize(device)  # the device has a context now
     with torch.cuda.device(device):
-        torch.cuda.current_stream().synchronize()  # makes the device's context the current one
         module = _checked(driver.cuModuleLoadData(code))
-        function = _checked(driver.cuModuleGetFunction(module, name.encode()))
-    most = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    function = _checked(driver.cuModuleGetFunction(module, name.encode()))
+    most = _checked(
+        driver.cuDeviceGetAttribute(
+            driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.index or 0
+        )
+    )
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, limit, most))
     return CudaKernel(function, most)
+
+
+def in_pieces(memory: Tensor) -> bool:
+    """Whether its rows can be read 16 bytes at once."""
+    *strides, last = memory.stride()
+    return last == 1 and not any(stride * memory.itemsize % 16 for stride in strides) and memory.data_ptr() % 16 == 0
 
 
 def _literal(constant: float) -> str:

@@ -40,10 +40,6 @@ struct Layer {
   const bf16 *keys, *values;  // of the cache
 };
 
-struct Strides {  // of keys or values, in numbers
-  long long block, place, head;
-};
-
 // Flags of a layer.
 struct Flags {
   u32 hidden[COLUMNS];  // the layer's input
@@ -132,16 +128,16 @@ __device__ __forceinline__ void load_all_weights(Weights ring, Task task, const 
                                   policy);
       int head = task.kv_head();
       Part part = Part::of(length, task.key_part(), KEY_PARTS);
-      Pages key_pages{layer.keys + head * keys.head, keys.block, keys.place};
-      Pages value_pages{layer.values + head * values.head, values.block, values.place};
+      Pages key_pages{layer.keys + head * keys.head, keys, &work.own[0][head][0][0], DIM};
+      Pages value_pages{layer.values + head * values.head, values, &work.own[1][head][0][0], DIM};
       bool own_there = false;
       for (int stage = 0; stage < part.stages(); ++stage) {
         if (part.has_own(stage) && !own_there) {
           wait_for(flags->qkv + head, 1, 4 * QKV_PARTS);
           own_there = true;
         }
-        load_keys<BLOCK>(ring, key_pages, &work.own[0][head][0][0], table, part, stage, thread);
-        load_keys<BLOCK>(ring, value_pages, &work.own[1][head][0][0], table, part, stage, thread);
+        load_keys<BLOCK>(ring, key_pages, table, part, stage, thread);
+        load_keys<BLOCK>(ring, value_pages, table, part, stage, thread);
       }
       load_weights<HEADS * DIM, false>(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS,
                                        thread, policy);

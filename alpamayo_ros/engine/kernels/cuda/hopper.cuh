@@ -101,6 +101,12 @@ __device__ __forceinline__ void raise(u32* flag) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(flag) : "memory");
 }
 
+// Programmatic dependent launch: wait until the kernel before has written everything, and let the one after start.
+__device__ __forceinline__ void wait_for_kernel_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // --- barriers in shared memory
 
 __device__ __forceinline__ u32 shared_address(const void* at) {

@@ -10,10 +10,16 @@ constexpr int OWN_UNITS = TOKENS / UNIT;
 constexpr int STAGE = 2 * HALF_STAGE;  // 64 keys or values, or 128 rows of weights by 64 numbers
 constexpr float LOWEST = -1e30f;
 
-// Where keys or values of one KV head lie.
+struct Strides {  // of keys or values in the cache, in numbers
+  long long block, place, head;
+};
+
+// Where the keys or the values of one KV head lie.
 struct Pages {
-  const bf16* memory;
-  long long block, place;  // strides, in numbers
+  const bf16* memory;  // of the cache
+  Strides strides;
+  const bf16* own;
+  int own_stride;  // from token to token
 };
 
 // A part of the units of a sequence: those of the cache, then the own ones.
@@ -38,8 +44,8 @@ struct Part {
 
 // One stage of keys or values by 64 threads.
 template <int BLOCK_SIZE, typename Stages>
-__device__ __forceinline__ void load_keys(Stages& ring, const Pages& pages, const bf16* own, const int* table,
-                                          const Part& part, int stage, int thread) {
+__device__ __forceinline__ void load_keys(Stages& ring, const Pages& pages, const int* table, const Part& part,
+                                          int stage, int thread) {
   int piece = thread % 8;
   ring.wait_empty();
 #pragma unroll
@@ -51,9 +57,9 @@ __device__ __forceinline__ void load_keys(Stages& ring, const Pages& pages, cons
     const bf16* from = pages.memory;
     if (there) {
       if (unit < part.in_cache)
-        from += table[token / BLOCK_SIZE] * pages.block + (token % BLOCK_SIZE) * pages.place;
+        from += table[token / BLOCK_SIZE] * pages.strides.block + (token % BLOCK_SIZE) * pages.strides.place;
       else
-        from = own + (token - part.in_cache * UNIT) * DIM;
+        from = pages.own + (token - part.in_cache * UNIT) * pages.own_stride;
     }
     u32 to = ring.at() + place(row, piece);
     copy_piece_if(there, to, from + piece * 8);

@@ -1,7 +1,7 @@
 """The expert's layers over one trajectory in one launch, on a GPU that can (kernels/cuda/expert_layers.cu).
 
-One trajectory is bound by the weights' bytes. As kernels that follow each other, a layer takes twice as long as its bytes
-do; in one launch weights are on their way all the time.
+One trajectory is bound by the weights' bytes. As kernels that follow each other, a layer takes twice as long as its
+bytes do; in one launch weights are on their way all the time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WORK = {
 
 
 class OneLaunch:
-    """The expert's layers, without the final norm.
+    """The expert's layers, without the final norm. One stream at a time: its programs hand things on in one memory.
 
     Args:
         geometry: Of the expert.
@@ -63,7 +63,8 @@ class OneLaunch:
         shared = sum(math.prod(shape) * dtype.itemsize for dtype, shape in WORK.values())
         self._work = torch.empty(shared + TOKENS * geometry.intermediate_size * 2, dtype=torch.uint8, device=device)
         self._flags = torch.zeros(len(layers) + 1, FLAGS, dtype=torch.int32, device=device)
-        self._tables: dict[int, Tensor] = {}
+        self._pointers: list[list[int]] = []
+        self._layers_at = self._flags  # see _table
 
     @classmethod
     def where_possible(
@@ -129,11 +130,12 @@ class OneLaunch:
 
         The last row gives the norm after the last layer, whose numbers nobody reads.
         """
-        place = caches[0].keys.data_ptr()
-        if place not in self._tables:
-            rows = [_pointers(layer, cache) for layer, cache in zip(self._layers, caches, strict=True)]
-            self._tables[place] = torch.tensor([*rows, rows[-1]], device=self._work.device)
-        return self._tables[place]
+        rows = [_pointers(layer, cache) for layer, cache in zip(self._layers, caches, strict=True)]
+        if rows != self._pointers:
+            assert not torch.cuda.is_current_stream_capturing(), "a flow is rehearsed before it is recorded"
+            self._pointers = rows
+            self._layers_at = torch.tensor([*rows, rows[-1]], device=self._work.device)
+        return self._layers_at
 
 
 def _pointers(layer: FusedLayer[Tensor], cache: LayerCache) -> list[int]:

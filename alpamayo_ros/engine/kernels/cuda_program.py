@@ -18,8 +18,16 @@ SOURCES = files(__package__) / "cuda"
 HEADERS = ("hopper.cuh", "paged_attention.cuh")
 
 
-def compile_source(name: str, constants: Mapping[str, int | float], architecture: str = "sm_90a") -> bytes:
-    """Machine code of `cuda/NAME.cu`; needs no GPU.
+@dataclass(frozen=True)
+class MachineCode:
+    """What a source was compiled to."""
+
+    code: bytes
+    log: str  # of the compiler: registers and what did not fit into them
+
+
+def compile_source(name: str, constants: Mapping[str, int | float], architecture: str = "sm_90a") -> MachineCode:
+    """Compile `cuda/NAME.cu`; needs no GPU.
 
     Args:
         name: Of the source.
@@ -36,19 +44,18 @@ def compile_source(name: str, constants: Mapping[str, int | float], architecture
     source = (SOURCES / f"{name}.cu").read_bytes()
     names = [header.encode() for header in HEADERS]
     program = _checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), len(headers), headers, names))
-    options = [
-        f"--gpu-architecture={architecture}",
-        "--std=c++17",
-        *(f"-D{key}={_literal(constants[key])}" for key in constants),
-    ]
-    failed = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]
-    if failed != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-        _checked(nvrtc.nvrtcGetProgramLog(program, log))
-        raise RuntimeError(f"{name}.cu does not compile:\n{log.decode(errors='replace')}")
-    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    options = ["--std=c++17", "--ptxas-options=-v", f"--gpu-architecture={architecture}"]
+    options += [f"-D{key}={_literal(value)}" for key, value in constants.items()]
+    (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+    _checked(nvrtc.nvrtcGetProgramLog(program, log))
+    text = log.decode(errors="replace").strip("\0\n ")
+    if failed.value:
+        raise RuntimeError(f"{name}.cu does not compile:\n{text}")
+    code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
     _checked(nvrtc.nvrtcGetCUBIN(program, code))
-    return code
+    _checked(nvrtc.nvrtcDestroyProgram(program))
+    return MachineCode(code, text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +104,9 @@ def usable_kernel(name: str, constants: tuple[tuple[str, int | float], ...], dev
     """
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
         return None
+    assert not torch.cuda.is_current_stream_capturing(), "what is recorded runs once before"
     try:
-        return _load(name, compile_source(name, dict(constants)), device)
+        return _load(name, compile_source(name, dict(constants)).code, device)
     except (ImportError, RuntimeError) as error:
         LOG.warning("%s.cu can't be used, and what takes its place is slower: %s", name, error)
         return None

@@ -32,7 +32,8 @@ constexpr int SUM_PARTS = 8;  // of out and down
 constexpr int TASKS = ALL_HEADS * QKV_PARTS;
 constexpr int INNER_TASKS = INNER / CHUNK;
 static_assert(TASKS == KV_HEADS * KEY_PARTS && TASKS == COLUMNS * SUM_PARTS && HEADS == 2 * KV_HEADS);
-static_assert(HEADS * DIM / CHUNK == SUM_PARTS * 4 && INNER % CHUNK == 0 && INNER_TASKS <= 136);
+static_assert(HEADS * DIM / CHUNK == SUM_PARTS * 4 && INNER % CHUNK == 0);
+static_assert(SUM_PARTS <= INNER_TASKS && INNER_TASKS <= 136);
 
 struct Layer {
   const bf16 *qkv, *out, *gate_up, *down;  // [columns, sum]
@@ -131,13 +132,16 @@ __device__ __forceinline__ void load_all_weights(Weights ring, Task task, const 
       Pages key_pages{layer.keys + head * keys.head, keys, &work.own[0][head][0][0], DIM};
       Pages value_pages{layer.values + head * values.head, values, &work.own[1][head][0][0], DIM};
       bool own_there = false;
+      Blocks blocks, next = Blocks::find<BLOCK>(table, part, 0);
       for (int stage = 0; stage < part.stages(); ++stage) {
+        blocks = next;
+        next = Blocks::find<BLOCK>(table, part, stage + 1);
         if (part.has_own(stage) && !own_there) {
-          wait_for(flags->qkv + head, 1, 4 * QKV_PARTS);
+          wait_for_all(flags->qkv + head, 1, 4 * QKV_PARTS);
           own_there = true;
         }
-        load_keys<BLOCK>(ring, key_pages, table, part, stage, thread);
-        load_keys<BLOCK>(ring, value_pages, table, part, stage, thread);
+        load_keys<BLOCK>(ring, key_pages, blocks, part, stage, thread);
+        load_keys<BLOCK>(ring, value_pages, blocks, part, stage, thread);
       }
       load_weights<HEADS * DIM, false>(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS,
                                        thread, policy);
@@ -169,22 +173,22 @@ __device__ __forceinline__ void load_all_rows(Rows ring, Task task, int count, F
   for (int index = 0; index < count; ++index, ++flags) {
     if (task.any()) {
       int first = task.qkv_part() * QKV_CHUNKS;
-      wait_for(flags->hidden + first * CHUNK / WIDTH, QKV_CHUNKS * CHUNK / WIDTH, SUM_PARTS);
+      wait_for_all(flags->hidden + first * CHUNK / WIDTH, QKV_CHUNKS * CHUNK / WIDTH, SUM_PARTS);
       load_rows<HIDDEN>(ring, &work.rows[0][first * CHUNK], QKV_CHUNKS, thread);
-      wait_for(flags->qkv + task.kv_head(), 1, 4 * QKV_PARTS);
+      wait_for_all(flags->qkv + task.kv_head(), 1, 4 * QKV_PARTS);
 #pragma unroll
       for (int head = 0; head < 2; ++head)
         load_rows<DIM>(ring, &work.query[2 * task.kv_head() + head][0][0], DIM / CHUNK, thread);
-      wait_for(flags->mixed + task.sum_part(), 1, KEY_PARTS);
+      wait_for_all(flags->mixed + task.sum_part(), 1, KEY_PARTS);
       load_rows<HEADS * DIM>(ring, &work.mixed[0][task.sum_part() * OUT_CHUNKS * CHUNK], OUT_CHUNKS, thread);
     }
     if (task.inner()) {
-      wait_for(flags->second, COLUMNS, SUM_PARTS);
+      wait_for_all(flags->second, COLUMNS, SUM_PARTS);
       load_rows<HIDDEN>(ring, &work.rows[0][0], INNER_CHUNKS, thread);
     }
     if (task.any()) {
       int first = task.inner_first(), chunks = task.inner_end() - first;
-      wait_for(flags->inner + first, chunks, 1);
+      wait_for_all(flags->inner + first, chunks, 1);
       load_rows<INNER>(ring, &work.inner[0][first * CHUNK], chunks, thread);
     }
   }
@@ -205,23 +209,23 @@ __device__ __forceinline__ void announce(u32* flag) {
   if (threadIdx.x == 0) raise(flag);
 }
 
-// 64 rows and a warp group's half of the 128 columns, summed over chunks.
-__device__ __forceinline__ Sum multiply(Weights& weights, Rows& rows, int chunks, int group) {
-  Sum sum;
+// Add 64 rows by a warp group's half of the 128 columns, over chunks of the sum.
+__device__ __forceinline__ void multiply(Sum& sum, Weights& weights, Rows& rows, int chunks, int group) {
   for (int chunk = 0; chunk < chunks; ++chunk) {
     weights.wait_full();
     rows.wait_full();
+    sum.keep();
+    copies_seen();
     products_begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
       add_product(sum, matrix_at(rows.at()) + 2 * step, matrix_at(weights.at() + group * HALF_STAGE) + 2 * step);
     products_sent();
     products_wait<0>();
+    sum.keep();
     weights.used();
     rows.used();
   }
-  sum.keep();
-  return sum;
 }
 
 // A part of a sum, [64, 128] float32.
@@ -242,14 +246,22 @@ __device__ __forceinline__ float scale_of(const Work& work, int token) {
   return rsqrtf(total / HIDDEN + EPSILON);
 }
 
-// Add the parts of a product to the residual stream: one token and 128 columns a warp. PARTS 0: nothing is added.
+// A warp's share of the residual stream: one token, 128 columns. Nobody else touches it, so it can be read ahead.
+struct Residual {
+  int token, within, column;
+  Words before, factors;
+  __device__ __forceinline__ Residual(const bf16* hidden, const bf16* norm, const Task& task, const User& user)
+      : token(task.sum_part() * SUM_PARTS + user.thread / 32),
+        within(lane() * 4),
+        column(task.columns() * WIDTH + within),
+        before(load_words(hidden + token * HIDDEN + column)),
+        factors(load_words(norm + column)) {}
+};
+
+// Add the parts of a product to it. PARTS 0: nothing is added.
 template <int PARTS>
-__device__ __forceinline__ void add_to_hidden(bf16* hidden, Work& work, const bf16* norm, const Task& task,
-                                              const User& user) {
-  int token = task.sum_part() * SUM_PARTS + user.thread / 32, within = lane() * 4;
-  int column = task.columns() * WIDTH + within;
-  Words before = load_words(hidden + token * HIDDEN + column);
-  Words factors = load_words(norm + column);
+__device__ __forceinline__ void add_to_hidden(const Residual& residual, bf16* hidden, Work& work, const Task& task) {
+  const auto& [token, within, column, before, factors] = residual;
   Four total{low_number(before.x), high_number(before.x), low_number(before.y), high_number(before.y)};
   Four parts[PARTS ? PARTS : 1];
 #pragma unroll
@@ -270,11 +282,29 @@ __device__ __forceinline__ void add_to_hidden(bf16* hidden, Work& work, const bf
   if (lane() == 0) work.squares[task.columns()][token] = squares;
 }
 
-// Add up the parts of a head for 16 tokens, two a warp; norm and rotate queries and keys.
-__device__ __forceinline__ void finish_head(Work& work, const Layer& layer, const bf16* cosines, const bf16* sines,
-                                            const Task& task, const User& user) {
+// A half warp's share of a head: one token, four dimensions a thread and the four that they are rotated with.
+struct HeadShare {
+  int token, dim;
+  Words first_norm, second_norm, cosines, sines;
+  __device__ __forceinline__ HeadShare(const Layer& layer, const bf16* cosines_at, const bf16* sines_at, const Task& task,
+                                       const User& user)
+      : token(task.qkv_part() * 16 + user.thread / 16), dim(lane() % 16 * 4) {
+    const bf16* norm = task.head() < HEADS ? layer.query_norm : layer.key_norm;
+    first_norm = load_words(norm + dim);
+    second_norm = load_words(norm + 64 + dim);
+    cosines = load_words(cosines_at + token * DIM + dim);
+    sines = load_words(sines_at + token * DIM + dim);
+  }
+};
+__device__ __forceinline__ float number_of(const Words& words, int index) {
+  u32 pair = index < 2 ? words.x : words.y;
+  return index % 2 ? high_number(pair) : low_number(pair);
+}
+
+// Add up its parts; norm and rotate queries and keys.
+__device__ __forceinline__ void finish_head(const HeadShare& share, Work& work, const Task& task) {
+  const auto& [token, dim, first_norm, second_norm, cosines, sines] = share;
   int head = task.head(), half_lane = lane() % 16;
-  int token = task.qkv_part() * 16 + user.thread / 16, dim = half_lane * 4;
   float first[4], second[4];  // dimensions dim to dim + 3, and 64 further on
   float squares = load_one(&work.squares[half_lane][token]);
   Four parts[QKV_PARTS][2];
@@ -298,7 +328,6 @@ __device__ __forceinline__ void finish_head(Work& work, const Layer& layer, cons
   }
   bf16* result = head < HEADS ? &work.query[head][token][0] : &work.own[(head - HEADS) / KV_HEADS][head % KV_HEADS][token][0];
   if (head < HEADS + KV_HEADS) {
-    const bf16* norm = head < HEADS ? layer.query_norm : layer.key_norm;
     float total = 0.f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) total += first[i] * first[i] + second[i] * second[i];
@@ -307,9 +336,9 @@ __device__ __forceinline__ void finish_head(Work& work, const Layer& layer, cons
     float head_scale = rsqrtf(total / DIM + EPSILON);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float cosine = number(cosines[token * DIM + dim + i]), sine = number(sines[token * DIM + dim + i]);
-      float one = first[i] * head_scale * number(norm[dim + i]);
-      float other = second[i] * head_scale * number(norm[64 + dim + i]);
+      float cosine = number_of(cosines, i), sine = number_of(sines, i);
+      float one = first[i] * head_scale * number_of(first_norm, i);
+      float other = second[i] * head_scale * number_of(second_norm, i);
       first[i] = one * cosine - other * sine;
       second[i] = other * cosine + one * sine;
     }
@@ -331,7 +360,9 @@ __device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Row
   Attention attention;
   attend(attention, weights, query, Part::of(length, task.key_part(), KEY_PARTS), scale);
 #pragma unroll
-  for (int stage = 0; stage < 4; ++stage) held.used();
+  for (int stage = 0; stage < 4; ++stage) {
+    held.used();
+  }
 
   int head = 2 * task.kv_head() + user.group;
   float upper = attention.upper.sum(), lower = attention.lower.sum();
@@ -376,8 +407,8 @@ __device__ __forceinline__ void mix_parts(Work& work, const Task& task, const Us
 }
 
 // silu(gate) * up: both stand in the same thread.
-__device__ __forceinline__ void store_gated(const Sum& sum, Work& work, const Task& task, const User& user) {
-  float scales[2] = {scale_of(work, user.upper()), scale_of(work, user.upper() + 8)};
+__device__ __forceinline__ void store_gated(const Sum& sum, const float (&scales)[2], Work& work, const Task& task,
+                                            const User& user) {
 #pragma unroll
   for (int i = 0; i < 16; i += 2) {
     int row = user.upper() + (i % 4 < 2 ? 0 : 8);
@@ -392,47 +423,63 @@ __device__ __forceinline__ void store_gated(const Sum& sum, Work& work, const Ta
   }
 }
 
+// Out and down: the product's parts, and their sum in the residual stream.
+__device__ __forceinline__ void add_product_to_hidden(Weights& weights, Rows& rows, int chunks, bf16* hidden,
+                                                      const bf16* norm, u32* flags, Work& work, const Task& task,
+                                                      const User& user) {
+  Residual residual(hidden, norm, task, user);
+  Sum sum;
+  multiply(sum, weights, rows, chunks, user.group);
+  store_part(sum, &work.sum_parts[task.sum_part()][task.columns()][0][0], user);
+  announce(flags + task.columns());
+  wait_for_all(flags + task.columns(), 1, SUM_PARTS);
+  add_to_hidden<SUM_PARTS>(residual, hidden, work, task);
+}
+
 __device__ __forceinline__ void multiply_all(Weights weights, Rows rows, Task task, const Layer* layers, int count, Flags* flags,
                              Work& work, bf16* hidden, const bf16* cosines, const bf16* sines, int length, float scale,
                              User user) {
   if (task.any()) {
-    add_to_hidden<0>(hidden, work, layers[0].first_norm, task, user);
+    add_to_hidden<0>(Residual(hidden, layers[0].first_norm, task, user), hidden, work, task);
     announce(flags->hidden + task.columns());
   }
   for (int index = 0; index < count; ++index, ++flags) {
     const Layer& layer = layers[index];
     if (task.any()) {
       int head = task.head(), kv_head = head < HEADS ? head / 2 : head % KV_HEADS;
-      store_part(multiply(weights, rows, QKV_CHUNKS, user.group), &work.qkv_parts[task.qkv_part()][head][0][0], user);
+      HeadShare share(layer, cosines, sines, task, user);
+      Sum sum;
+      multiply(sum, weights, rows, QKV_CHUNKS, user.group);
+      store_part(sum, &work.qkv_parts[task.qkv_part()][head][0][0], user);
       announce(flags->qkv_parts + head);
-      wait_for(flags->hidden, COLUMNS, SUM_PARTS);  // all squares
-      wait_for(flags->qkv_parts + head, 1, QKV_PARTS);
-      finish_head(work, layer, cosines, sines, task, user);
+      // the parts of this head; and all of `hidden`, since the squares of whole rows are read
+      bool parts = lane() == COLUMNS;
+      wait_for(parts ? flags->qkv_parts + head : lane() < COLUMNS ? flags->hidden + lane() : nullptr,
+               parts ? QKV_PARTS : SUM_PARTS);
+      finish_head(share, work, task);
       announce(flags->qkv + kv_head);
 
       attend_to_part(work, weights, rows, length, scale, task, user);
       announce(flags->mixed_parts + task.kv_head());
-      wait_for(flags->mixed_parts + task.kv_head(), 1, KEY_PARTS);
+      wait_for_all(flags->mixed_parts + task.kv_head(), 1, KEY_PARTS);
       mix_parts(work, task, user);
       announce(flags->mixed + task.kv_head());
 
-      store_part(multiply(weights, rows, OUT_CHUNKS, user.group), &work.sum_parts[task.sum_part()][task.columns()][0][0],
-                 user);
-      announce(flags->out_parts + task.columns());
-      wait_for(flags->out_parts + task.columns(), 1, SUM_PARTS);
-      add_to_hidden<SUM_PARTS>(hidden, work, layer.second_norm, task, user);
+      add_product_to_hidden(weights, rows, OUT_CHUNKS, hidden, layer.second_norm, flags->out_parts, work, task, user);
       announce(flags->second + task.columns());
     }
     if (task.inner()) {
-      store_gated(multiply(weights, rows, INNER_CHUNKS, user.group), work, task, user);
+      constexpr int LAST = 4;
+      Sum sum;
+      multiply(sum, weights, rows, INNER_CHUNKS - LAST, user.group);
+      float scales[2] = {scale_of(work, user.upper()), scale_of(work, user.upper() + 8)};  // while weights come
+      multiply(sum, weights, rows, LAST, user.group);
+      store_gated(sum, scales, work, task, user);
       announce(flags->inner + task.program);
     }
     if (task.any()) {
-      store_part(multiply(weights, rows, task.inner_end() - task.inner_first(), user.group),
-                 &work.sum_parts[task.sum_part()][task.columns()][0][0], user);
-      announce(flags->down_parts + task.columns());
-      wait_for(flags->down_parts + task.columns(), 1, SUM_PARTS);
-      add_to_hidden<SUM_PARTS>(hidden, work, layers[index + 1].first_norm, task, user);
+      add_product_to_hidden(weights, rows, task.inner_end() - task.inner_first(), hidden, layers[index + 1].first_norm,
+                            flags->down_parts, work, task, user);
       announce(flags[1].hidden + task.columns());
     }
   }
@@ -458,9 +505,10 @@ extern "C" __global__ void __launch_bounds__(USERS + 2 * LOADERS, 1)
   Task task{static_cast<int>(blockIdx.x)};
   Strides keys{key_block, key_place, key_head}, values{value_block, value_place, value_head};
   int length = *length_at, thread = threadIdx.x;
-  if (thread < USERS)
+  int warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows: all threads of a warp go the same way
+  if (warp < USERS / 32)
     multiply_all(weights, rows, task, layers, count, flags, *work, hidden, cosines, sines, length, scale, User(thread));
-  else if (thread < USERS + LOADERS)
+  else if (warp < (USERS + LOADERS) / 32)
     load_all_weights(weights, task, layers, count, flags, *work, table, length, keys, values, thread - USERS);
   else
     load_all_rows(rows, task, count, flags, *work, thread - USERS - LOADERS);

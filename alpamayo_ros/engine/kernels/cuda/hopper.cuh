@@ -81,23 +81,26 @@ __device__ __forceinline__ Words load_words(const bf16* from) {
 
 // --- flags between programs: counters that a launch begins with at zero
 
-// The whole warp waits until each of `count` (at most 32) flags was raised `wanted` times.
-__device__ __forceinline__ void wait_for(const u32* flags, int count, u32 wanted) {
-  bool raised = lane() >= count;
+// The whole warp waits until each lane's flag was raised `wanted` times; null: it has none.
+__device__ __forceinline__ void wait_for(const u32* flag, u32 wanted) {
+  bool raised = flag == nullptr;
   for (Patience patience;; patience.look_again()) {
     if (!raised) {
       u32 seen;
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flags + lane()) : "memory");
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
       raised = seen >= wanted;
     }
     if (__all_sync(~0u, raised)) break;
   }
   __syncwarp();
 }
+// Until each of `count` (at most 32) was.
+__device__ __forceinline__ void wait_for_all(const u32* flags, int count, u32 wanted) {
+  wait_for(lane() < count ? flags + lane() : nullptr, wanted);
+}
 
 // One thread, after a barrier with those whose writes it announces.
 __device__ __forceinline__ void raise(u32* flag) {
-  __threadfence();
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(flag) : "memory");
 }
 
@@ -186,10 +189,7 @@ struct Ring {
     advance();
   }
   // For those who use it: one arrival of each warp.
-  __device__ __forceinline__ void wait_full() const {
-    barrier_wait(full + 8 * stage, parity);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the tensor cores read what threads copied
-  }
+  __device__ __forceinline__ void wait_full() const { barrier_wait(full + 8 * stage, parity); }
   __device__ __forceinline__ void used() {
     __syncwarp();
     if (lane() == 0) barrier_arrive(empty + 8 * stage);
@@ -207,6 +207,8 @@ __device__ __forceinline__ u64 matrix_at(u32 address) {
   return (static_cast<u64>(1) << 62) | (static_cast<u64>(8 * LINE / 16) << 32) | (static_cast<u64>(1) << 16) |
          ((address & 0x3ffff) >> 4);
 }
+// The tensor cores read shared memory by a way of their own: before, what threads have copied there has to be seen by it.
+__device__ __forceinline__ void copies_seen() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_sent() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT>
@@ -222,7 +224,7 @@ struct Sum {
 #pragma unroll
     for (int i = 0; i < 32; ++i) v[i] = 0.f;
   }
-  __device__ __forceinline__ void keep() {  // the compiler must not read them before the products are waited for
+  __device__ __forceinline__ void keep() {  // the compiler must not touch them while products are under way
 #pragma unroll
     for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(v[i])::"memory");
   }

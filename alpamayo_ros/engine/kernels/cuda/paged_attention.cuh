@@ -42,22 +42,38 @@ struct Part {
   }
 };
 
+// The blocks of a stage's units; looked up before they are needed.
+struct Blocks {
+  int of[4];
+  template <int BLOCK_SIZE>
+  __device__ __forceinline__ static Blocks find(const int* table, const Part& part, int stage) {
+    static_assert(BLOCK_SIZE % UNIT == 0);
+    Blocks blocks;
+#pragma unroll
+    for (int each = 0; each < 4; ++each) {
+      int unit = part.first + 4 * stage + each;
+      blocks.of[each] = unit < part.in_cache ? table[unit * UNIT / BLOCK_SIZE] : 0;
+    }
+    return blocks;
+  }
+};
+
 // One stage of keys or values by 64 threads.
 template <int BLOCK_SIZE, typename Stages>
-__device__ __forceinline__ void load_keys(Stages& ring, const Pages& pages, const int* table, const Part& part,
+__device__ __forceinline__ void load_keys(Stages& ring, const Pages& pages, const Blocks& blocks, const Part& part,
                                           int stage, int thread) {
   int piece = thread % 8;
   ring.wait_empty();
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
     int row = thread / 8 + 8 * step;
-    int unit = part.first + 4 * stage + row / UNIT;
+    int unit = part.first + 4 * stage + step / 2;
     int token = unit * UNIT + row % UNIT;
     bool there = part.seen(stage, row);
     const bf16* from = pages.memory;
     if (there) {
       if (unit < part.in_cache)
-        from += table[token / BLOCK_SIZE] * pages.strides.block + (token % BLOCK_SIZE) * pages.strides.place;
+        from += blocks.of[step / 2] * pages.strides.block + token % BLOCK_SIZE * pages.strides.place;
       else
         from = pages.own + (token - part.in_cache * UNIT) * pages.own_stride;
     }
@@ -97,7 +113,9 @@ __device__ __forceinline__ void attend(Attention& result, Stages& ring, const u3
                                        float scale) {
   for (int stage = 0; stage < part.stages(); ++stage) {
     Sum scores;
+    scores.keep();
     ring.wait_full();
+    copies_seen();
     products_begin();
 #pragma unroll
     for (int step = 0; step < 8; ++step)
@@ -108,12 +126,15 @@ __device__ __forceinline__ void attend(Attention& result, Stages& ring, const u3
     scores.keep();
     ring.used();
 
+    if (!part.all_seen(stage)) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if (!part.seen(stage, i / 4 * 8 + lane() % 4 * 2 + i % 2)) scores.v[i] = LOWEST;
+    }
     float upper = LOWEST, lower = LOWEST;
-    bool all_seen = part.all_seen(stage);
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-      bool seen = all_seen || part.seen(stage, i / 4 * 8 + lane() % 4 * 2 + i % 2);
-      scores.v[i] = seen ? scores.v[i] * scale : LOWEST;
+      scores.v[i] *= scale;
       if (i % 4 < 2)
         upper = fmaxf(upper, scores.v[i]);
       else
@@ -134,8 +155,11 @@ __device__ __forceinline__ void attend(Attention& result, Stages& ring, const u3
       result.mixed[0].v[i] *= fade;
       result.mixed[1].v[i] *= fade;
     }
+    result.mixed[0].keep();
+    result.mixed[1].keep();
 
     ring.wait_full();
+    copies_seen();
     products_begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)

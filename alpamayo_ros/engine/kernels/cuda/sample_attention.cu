@@ -48,9 +48,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     own_keys + (first * KV_HEADS + head) * DIM, KV_HEADS * DIM};
     Pages value_pages{values + head * value_head, {value_block, value_place, value_head},
                       own_values + (first * KV_HEADS + head) * DIM, KV_HEADS * DIM};
+    const int* table = tables + row * table_row;
+    Blocks blocks, next = Blocks::find<BLOCK>(table, part, 0);
     for (int stage = 0; stage < part.stages(); ++stage) {
-      load_keys<BLOCK>(ring, key_pages, tables + row * table_row, part, stage, thread - USERS);
-      load_keys<BLOCK>(ring, value_pages, tables + row * table_row, part, stage, thread - USERS);
+      blocks = next;
+      next = Blocks::find<BLOCK>(table, part, stage + 1);
+      load_keys<BLOCK>(ring, key_pages, blocks, part, stage, thread - USERS);
+      load_keys<BLOCK>(ring, value_pages, blocks, part, stage, thread - USERS);
     }
     return;
   }

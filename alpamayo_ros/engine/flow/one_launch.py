@@ -7,7 +7,9 @@ bytes do; in one launch weights are on their way all the time.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,8 +17,9 @@ from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_attention import PagedContext
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.engine.kernels.cuda_program import CudaKernel, in_pieces, usable_kernel
+from alpamayo_ros.engine.kernels.cuda_program import CudaKernel, in_pieces, on_device, tensor_map, usable_kernel
 from alpamayo_ros.engine.kernels.launch import multiprocessors
+from alpamayo_ros.engine.kernels.sample_attention import KEYS_BOX
 from alpamayo_ros.model.geometry import DecoderGeometry
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ TASKS = 128  # programs of all stages but gate and up
 CHUNK = 64  # of gate and up, a program
 MOST_INNER_TASKS = 136
 FLAGS = 256  # of a layer, int32
-THREADS = 384
+THREADS = 320
+LAYER_BYTES = 832
 
 # What programs hand to each other, as struct Work in the source lays it out.
 WORK = {
@@ -40,9 +44,20 @@ WORK = {
     "squares": (torch.float32, (16, TOKENS)),
     "rows": (torch.bfloat16, (TOKENS, 2048)),
     "query": (torch.bfloat16, (16, TOKENS, 128)),
-    "own": (torch.bfloat16, (2, 8, TOKENS, 128)),
+    "own": (torch.bfloat16, (2 * 8, TOKENS, 128)),
     "mixed": (torch.bfloat16, (TOKENS, 2048)),
 }
+READ_BY_BOXES = ("rows", "mixed", "inner", "query", "own")  # struct WorkMaps
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What a launch over some caches needs."""
+
+    caches: list[int]
+    kernel: CudaKernel
+    layers: Tensor
+    work_maps: Tensor
 
 
 class OneLaunch:
@@ -56,15 +71,22 @@ class OneLaunch:
 
     def __init__(self, geometry: DecoderGeometry, layers: Sequence[FusedLayer[Tensor]], eps: float) -> None:
         device = layers[0].qkv.device
+        inner = geometry.intermediate_size
         self._layers = layers
-        self._constants = (("INNER", geometry.intermediate_size), ("EPSILON", eps))
-        self._programs = max(TASKS, geometry.intermediate_size // CHUNK)
+        self._constants = (("INNER", inner), ("EPSILON", eps))
+        self._programs = max(TASKS, inner // CHUNK)
         self._scale = math.log2(math.e) / math.sqrt(geometry.head_dim)
-        shared = sum(math.prod(shape) * dtype.itemsize for dtype, shape in WORK.values())
-        self._work = torch.empty(shared + TOKENS * geometry.intermediate_size * 2, dtype=torch.uint8, device=device)
+        shapes = {**WORK, "inner": (torch.bfloat16, (TOKENS, inner))}
+        ends, end = {}, 0
+        for name, (dtype, shape) in shapes.items():
+            ends[name] = end = end + math.prod(shape) * dtype.itemsize
+        self._work = torch.empty(end, dtype=torch.uint8, device=device)
+        self.handed_on = {  # views of it, by name
+            name: self._work[ends[name] - math.prod(shape) * dtype.itemsize : ends[name]].view(dtype).view(shape)
+            for name, (dtype, shape) in shapes.items()
+        }
         self._flags = torch.zeros(len(layers) + 1, FLAGS, dtype=torch.int32, device=device)
-        self._pointers: list[list[int]] = []
-        self._layers_at = self._flags  # see _table
+        self._ready: _Ready | None = None
 
     @classmethod
     def where_possible(
@@ -91,22 +113,22 @@ class OneLaunch:
             and embeddings.shape[0] <= MOST_ROWS
             and embeddings.shape[1] == TOKENS
             and all(in_pieces(cache) for cache in (context.layers[0].keys, context.layers[0].values))
-            and self._kernel(context) is not None
+            and self._for(context.layers) is not None
         )
 
     def __call__(self, hidden: Tensor, context: PagedContext) -> None:
         """Replace embeddings [R 64, hidden_size] by the last layer's output."""
-        keys, values = context.layers[0].keys, context.layers[0].values
-        kernel, table = self._kernel(context), self._table(context.layers)
-        assert kernel is not None, "takes() said so"
+        ready = self._for(context.layers)
+        assert ready is not None, "takes() said so"
         for row in range(len(context.cosines)):
             self._flags.zero_()
-            kernel.launch(
+            ready.kernel.launch(
                 (self._programs, 1, 1),
                 THREADS,
                 (
-                    table,
+                    ready.layers,
                     len(self._layers),
+                    ready.work_maps,
                     self._flags,
                     self._work,
                     hidden[row * TOKENS :],
@@ -114,35 +136,36 @@ class OneLaunch:
                     context.sines[row],
                     context.prefixes.block_table[row],
                     context.prefixes.lengths[row:],
-                    *keys.stride()[:3],
-                    *values.stride()[:3],
                     self._scale,
                 ),
                 together=True,
             )
 
-    def _kernel(self, context: PagedContext) -> CudaKernel | None:
-        block_size = context.layers[0].keys.shape[1]
-        return usable_kernel("expert_layers", (*self._constants, ("BLOCK", block_size)), self._work.device)
-
-    def _table(self, caches: Sequence[LayerCache]) -> Tensor:
-        """Where each layer's weights, keys and values lie: [layers + 1, 10] int64 on the device.
-
-        The last row gives the norm after the last layer, whose numbers nobody reads.
-        """
-        rows = [_pointers(layer, cache) for layer, cache in zip(self._layers, caches, strict=True)]
-        if rows != self._pointers:
-            assert not torch.cuda.is_current_stream_capturing(), "a flow is rehearsed before it is recorded"
-            self._pointers = rows
-            self._layers_at = torch.tensor([*rows, rows[-1]], device=self._work.device)
-        return self._layers_at
+    def _for(self, caches: Sequence[LayerCache]) -> _Ready | None:
+        places = [memory.data_ptr() for cache in caches for memory in (cache.keys, cache.values)]
+        if self._ready is None or self._ready.caches != places:
+            block_size = caches[0].keys.shape[1]
+            kernel = usable_kernel("expert_layers", (*self._constants, ("BLOCK", block_size)), self._work.device)
+            if kernel is None:
+                return None
+            described = [_described(layer, cache) for layer, cache in zip(self._layers, caches, strict=True)]
+            maps = [tensor_map(self.handed_on[name], _box(self.handed_on[name])) for name in READ_BY_BOXES]
+            # The row behind the last gives the norm after the last layer, whose numbers nobody reads.
+            layers = on_device(b"".join([*described, described[-1]]), self._work.device)
+            self._ready = _Ready(places, kernel, layers, on_device(b"".join(maps), self._work.device))
+        return self._ready
 
 
-def _pointers(layer: FusedLayer[Tensor], cache: LayerCache) -> list[int]:
-    norms = layer.head_norms
-    tensors = (
-        *(layer.qkv, layer.out, layer.gate_up, layer.down),
-        *(layer.first_norm, layer.second_norm, norms.query, norms.key),
-        *(cache.keys, cache.values),
-    )
-    return [tensor.data_ptr() for tensor in tensors]
+def _described(layer: FusedLayer[Tensor], cache: LayerCache) -> bytes:
+    """struct Layer of the source."""
+    gate_up = layer.gate_up.unflatten(0, (2, -1))
+    boxes = [(layer.qkv, (128, 64)), (layer.out, (128, 64)), (layer.down, (128, 64)), (gate_up, (2, 32, 64))]
+    boxes += [(cache.keys, KEYS_BOX), (cache.values, KEYS_BOX)]
+    norms = (layer.first_norm, layer.second_norm, layer.head_norms.query, layer.head_norms.key)
+    described = b"".join(tensor_map(memory, box) for memory, box in boxes)
+    return (described + struct.pack("4q", *(norm.data_ptr() for norm in norms))).ljust(LAYER_BYTES, b"\0")
+
+
+def _box(memory: Tensor) -> tuple[int, ...]:
+    """64 tokens by 64 numbers."""
+    return (*(1 for _ in memory.shape[:-2]), TOKENS, 64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -130,9 +130,51 @@ def _load(name: str, code: bytes, device: torch.device) -> CudaKernel:
 
 
 def in_pieces(memory: Tensor) -> bool:
-    """Whether its rows can be read 16 bytes at once."""
+    """Whether its rows can be copied 16 bytes at once, as `tensor_map` wants them."""
     *strides, last = memory.stride()
     return last == 1 and not any(stride * memory.itemsize % 16 for stride in strides) and memory.data_ptr() % 16 == 0
+
+
+MAP_BYTES = 128
+
+
+def tensor_map(memory: Tensor, box: Sequence[int]) -> bytes:
+    """How the tensor memory accelerator finds boxes of a bfloat16 tensor; it turns them by 128 bytes as it copies.
+
+    Args:
+        memory: At most five dimensions, in pieces.
+        box: The size of a box in each; 64 in the last one.
+
+    Raises:
+        RuntimeError: the driver can't describe it.
+    """
+    from cuda.bindings import driver
+
+    assert memory.dtype == torch.bfloat16
+    sizes = [driver.cuuint64_t(size) for size in reversed(memory.shape)]
+    strides = [driver.cuuint64_t(stride * memory.itemsize) for stride in reversed(memory.stride()[:-1])]
+    described = _checked(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            memory.ndim,
+            memory.data_ptr(),
+            sizes,
+            strides,
+            [driver.cuuint32_t(size) for size in reversed(box)],
+            [driver.cuuint32_t(1)] * memory.ndim,
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    )
+    return ctypes.string_at(described.getPtr(), MAP_BYTES)
+
+
+def on_device(described: bytes, device: torch.device) -> Tensor:
+    """Bytes that kernels read, such as maps."""
+    assert not torch.cuda.is_current_stream_capturing(), "what is recorded runs once before"
+    return torch.frombuffer(bytearray(described), dtype=torch.uint8).to(device)
 
 
 def _literal(constant: float) -> str:

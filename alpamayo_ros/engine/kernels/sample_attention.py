@@ -7,12 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from alpamayo_ros.engine.kernels.cuda_program import CudaKernel, in_pieces, usable_kernel
+from alpamayo_ros.engine.kernels.cuda_program import in_pieces, on_device, tensor_map, usable_kernel
 from alpamayo_ros.engine.kernels.launch import multiprocessors
 
 TOKENS = 64  # of a trajectory
 DIM = 128
-THREADS = 320
+THREADS = 288
+KEYS_BOX = (1, 16, 1, 64)  # of [blocks, block_size, kv_heads, dim]: what is copied at once
 LEAST_SHARE = 0.75  # of the multiprocessors that there has to be a program for; else the keys are split
 
 
@@ -39,7 +40,8 @@ def attend_to_prefix_and_own(
         or not (in_pieces(keys) and in_pieces(values))
     ):
         return None
-    kernel = _kernel(heads, keys)
+    sizes = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", keys.shape[1]))
+    kernel = usable_kernel("sample_attention", sizes, keys.device)
     if kernel is None:
         return None
     mixed = torch.empty_like(query)
@@ -47,8 +49,9 @@ def attend_to_prefix_and_own(
         (kv_heads, rows * samples, 1),
         THREADS,
         (
-            *(query, own_keys, own_values, keys, values, mixed, block_table, lengths),
-            *(block_table.stride(0), samples, *keys.stride()[:3], *values.stride()[:3]),
+            _maps(keys, values),
+            *(query, own_keys, own_values, mixed, block_table, lengths),
+            *(block_table.stride(0), samples),
             math.log2(math.e) / math.sqrt(dim),
         ),
         together=False,
@@ -56,7 +59,12 @@ def attend_to_prefix_and_own(
     return mixed
 
 
-def _kernel(heads: int, keys: Tensor) -> CudaKernel | None:
-    _, block_size, kv_heads, _ = keys.shape
-    sizes = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", block_size))
-    return usable_kernel("sample_attention", sizes, keys.device)
+_known_maps: dict[tuple[object, ...], Tensor] = {}  # graphs read them, so none is ever forgotten
+
+
+def _maps(keys: Tensor, values: Tensor) -> Tensor:
+    at = (keys.device, *((each.data_ptr(), each.shape, each.stride()) for each in (keys, values)))
+    if at not in _known_maps:
+        described = b"".join(tensor_map(each, KEYS_BOX) for each in (keys, values))
+        _known_maps[at] = on_device(described, keys.device)
+    return _known_maps[at]

@@ -97,7 +97,8 @@ def test_the_expert_in_one_launch_is_the_plain_one(lengths: tuple[int, ...], hop
     context = PagedContext(prefixes, caches, 1, *angles, attention_for(hopper))
     fused = FusedExpert(expert)
     launch = OneLaunch.where_possible(FULL_SIZE, fused._layers, FULL_SIZE.rms_norm_eps)
-    assert launch is not None and launch.takes(embeddings, context)
+    assert launch is not None
+    assert launch.takes(embeddings, context)
     expected = exact(embeddings.float(), wide)
     ours = fused(embeddings, context)
     assert off(ours, expected) < TOLERANCE

@@ -1,9 +1,9 @@
 // All layers of the action expert over the 64 tokens of one trajectory, in one launch.
 //
 // A layer's weights take 30 us to come from memory, and as nine kernels it took 67: between kernels the memory stood
-// idle. Here every multiprocessor keeps one program for the whole stack. Two of its warps do nothing but load weights,
+// idle. Here every multiprocessor keeps one program for the whole stack. One of its warps does nothing but load weights,
 // keys and values, in the order in which they are needed, as far ahead as shared memory has room; they need no result, so
-// the memory is busy while the others wait for each other. Two more load the rows that the weights are multiplied with, as
+// the memory is busy while the others wait for each other. Another loads the rows that the weights are multiplied with, as
 // soon as a flag says that they are there. Eight multiply.
 //
 // Each of five stages of a layer is cut into a task per program:
@@ -36,9 +36,17 @@ static_assert(HEADS * DIM / CHUNK == SUM_PARTS * 4 && INNER % CHUNK == 0);
 static_assert(SUM_PARTS <= INNER_TASKS && INNER_TASKS <= 136);
 
 struct Layer {
-  const bf16 *qkv, *out, *gate_up, *down;  // [columns, sum]
+  Map qkv, out, down;  // [columns, sum]: boxes of 128 x 64
+  Map gate_up;  // [2, INNER, HIDDEN]: boxes of 2 x 32 x 64
+  Map keys, values;  // of the cache: see load_keys
   const bf16 *first_norm, *second_norm, *query_norm, *key_norm;
-  const bf16 *keys, *values;  // of the cache
+  u64 unused[4];
+};
+static_assert(sizeof(Layer) == 832);
+
+struct WorkMaps {  // boxes of 64 tokens by 64 numbers
+  Map rows, mixed, inner;  // [tokens, numbers]
+  Map query, own;  // [heads, tokens, dimensions]
 };
 
 // Flags of a layer.
@@ -70,11 +78,11 @@ struct Work {
 };
 
 constexpr int USERS = 256;  // threads that multiply: two warp groups
-constexpr int LOADERS = 64;  // threads that load weights, and as many that load rows
+constexpr int THREADS = USERS + 64;  // one warp loads weights, one loads rows
 constexpr int WEIGHT_STAGES = 10;
 constexpr int ROW_STAGES = 8;
-using Weights = Ring<WEIGHT_STAGES, STAGE, LOADERS, USERS / 32>;
-using Rows = Ring<ROW_STAGES, HALF_STAGE, LOADERS, USERS / 32>;
+using Weights = Ring<WEIGHT_STAGES, STAGE, USERS / 32>;
+using Rows = Ring<ROW_STAGES, HALF_STAGE, USERS / 32>;
 constexpr int SHARED = 1024 + Weights::SIZE + Rows::SIZE + Weights::BARRIER_BYTES + Rows::BARRIER_BYTES;
 static_assert(SHARED <= 227 * 1024);
 
@@ -95,101 +103,97 @@ constexpr int QKV_CHUNKS = HIDDEN / CHUNK / QKV_PARTS;
 constexpr int OUT_CHUNKS = HEADS * DIM / CHUNK / SUM_PARTS;
 constexpr int INNER_CHUNKS = HIDDEN / CHUNK;
 
-// --- weights, keys and values
+// --- weights, keys and values: by one thread
 
-// Row of a stage to row of the weights, from the first on. GATED: each warp group takes 32 columns of the gate, and the
-// same of what it gates.
-template <bool GATED>
-__host__ __device__ constexpr long long weight_row(int row) {
-  return GATED ? row % 64 / 32 * INNER + row / 64 * 32 + row % 32 : row;
-}
-
-template <int LENGTH, bool GATED>
-__device__ __forceinline__ void load_weights(Weights& ring, const bf16* weights, int first_row, int chunk, int chunks,
-                                             int thread, u64 policy) {
-  int piece = thread % 8, row = thread / 8;
-  const bf16* from = weights + static_cast<long long>(first_row + row) * LENGTH + chunk * CHUNK + piece * 8;
-  for (int each = 0; each < chunks; ++each, from += CHUNK) {
+// 128 columns of a product, from column `first` on.
+__device__ __forceinline__ void load_weights(Weights& ring, const Map& map, int first, int chunk, int chunks, u64 policy) {
+  for (int each = 0; each < chunks; ++each) {
     ring.wait_empty();
-    u32 to = ring.at() + place(row, piece);
-#pragma unroll
-    for (int step = 0; step < WIDTH; step += 8)
-      copy_piece_once(to + step * LINE, from + weight_row<GATED>(step) * LENGTH, policy);
-    ring.filled();
+    copy_box(ring.at(), ring.barrier(), map, policy, (chunk + each) * CHUNK, first);
+    ring.advance();
   }
 }
 
-__device__ __forceinline__ void load_all_weights(Weights ring, Task task, const Layer* layers, int count, Flags* flags, Work& work,
-                                 const int* table, int length, Strides keys, Strides values, int thread) {
+// For each warp group 32 columns of the gate, and the same of what it gates.
+__device__ __forceinline__ void load_gate_up(Weights& ring, const Map& map, int first, u64 policy) {
+  for (int chunk = 0; chunk < INNER_CHUNKS; ++chunk) {
+    ring.wait_empty();
+    for (int group = 0; group < 2; ++group)
+      copy_box(ring.at() + group * HALF_STAGE, ring.barrier(), map, policy, chunk * CHUNK, first + 32 * group, 0);
+    ring.advance();
+  }
+}
+
+__device__ __forceinline__ void load_all_weights(Weights ring, Task task, const Layer* layers, int count,
+                                                 const int* table, int length) {
   u64 policy = read_once();
-  for (int index = 0; index < count; ++index, ++flags) {
+  Part part = Part::of(length, task.key_part(), KEY_PARTS);
+  for (int index = 0; index < count; ++index) {
     const Layer& layer = layers[index];
     if (task.any()) {
-      load_weights<HIDDEN, false>(ring, layer.qkv, task.head() * WIDTH, task.qkv_part() * QKV_CHUNKS, QKV_CHUNKS, thread,
-                                  policy);
-      int head = task.kv_head();
-      Part part = Part::of(length, task.key_part(), KEY_PARTS);
-      Pages key_pages{layer.keys + head * keys.head, keys, &work.own[0][head][0][0], DIM};
-      Pages value_pages{layer.values + head * values.head, values, &work.own[1][head][0][0], DIM};
-      bool own_there = false;
-      Blocks blocks, next = Blocks::find<BLOCK>(table, part, 0);
-      for (int stage = 0; stage < part.stages(); ++stage) {
-        blocks = next;
-        next = Blocks::find<BLOCK>(table, part, stage + 1);
-        if (part.has_own(stage) && !own_there) {
-          wait_for_all(flags->qkv + head, 1, 4 * QKV_PARTS);
-          own_there = true;
-        }
-        load_keys<BLOCK>(ring, key_pages, blocks, part, stage, thread);
-        load_keys<BLOCK>(ring, value_pages, blocks, part, stage, thread);
-      }
-      load_weights<HEADS * DIM, false>(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS,
-                                       thread, policy);
+      fetch_map(layer.keys);
+      fetch_map(layer.values);
+      load_weights(ring, layer.qkv, task.head() * WIDTH, task.qkv_part() * QKV_CHUNKS, QKV_CHUNKS, policy);
+      fetch_map(layer.out);
+      load_keys(ring, layer.keys, layer.values, task.kv_head(), table, part, policy);
+      fetch_map(layer.gate_up);
+      load_weights(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS, policy);
     }
-    if (task.inner())
-      load_weights<HIDDEN, true>(ring, layer.gate_up, task.program * CHUNK, 0, INNER_CHUNKS, thread, policy);
+    fetch_map(layer.down);
+    if (task.inner()) load_gate_up(ring, layer.gate_up, task.program * CHUNK, policy);
+    fetch_map(layers[index + 1].qkv);
     if (task.any())
-      load_weights<INNER, false>(ring, layer.down, task.columns() * WIDTH, task.inner_first(),
-                                 task.inner_end() - task.inner_first(), thread, policy);
+      load_weights(ring, layer.down, task.columns() * WIDTH, task.inner_first(), task.inner_end() - task.inner_first(),
+                   policy);
   }
 }
 
-// --- rows
+// --- rows: by one warp, of which one thread copies
 
-template <int LENGTH>
-__device__ __forceinline__ void load_rows(Rows& ring, const bf16* rows, int chunks, int thread) {
-  int piece = thread % 8, row = thread / 8;
-  const bf16* from = rows + row * LENGTH + piece * 8;
-  for (int each = 0; each < chunks; ++each, from += CHUNK) {
+__device__ __forceinline__ void load_rows(Rows& ring, const Map& map, int chunk, int chunks, u64 policy) {
+  if (lane() != 0) return;
+  writes_seen();
+  for (int each = 0; each < chunks; ++each) {
     ring.wait_empty();
-    u32 to = ring.at() + place(row, piece);
-#pragma unroll
-    for (int step = 0; step < TOKENS; step += 8) copy_piece(to + step * LINE, from + step * LENGTH);
-    ring.filled();
+    copy_box(ring.at(), ring.barrier(), map, policy, (chunk + each) * CHUNK, 0);
+    ring.advance();
   }
 }
 
-__device__ __forceinline__ void load_all_rows(Rows ring, Task task, int count, Flags* flags, Work& work, int thread) {
+// The tokens of one head.
+__device__ __forceinline__ void load_head(Rows& ring, const Map& map, int head, u64 policy) {
+  if (lane() != 0) return;
+  writes_seen();
+  for (int half = 0; half < 2; ++half) {
+    ring.wait_empty();
+    copy_box(ring.at(), ring.barrier(), map, policy, half * CHUNK, 0, head);
+    ring.advance();
+  }
+}
+
+__device__ __forceinline__ void load_all_rows(Rows ring, Task task, int count, const Flags* flags, const WorkMaps& maps) {
+  u64 policy = read_often();
+  Part part = Part::of(0, task.key_part(), KEY_PARTS);
   for (int index = 0; index < count; ++index, ++flags) {
     if (task.any()) {
-      int first = task.qkv_part() * QKV_CHUNKS;
+      int first = task.qkv_part() * QKV_CHUNKS, head = task.kv_head();
       wait_for_all(flags->hidden + first * CHUNK / WIDTH, QKV_CHUNKS * CHUNK / WIDTH, SUM_PARTS);
-      load_rows<HIDDEN>(ring, &work.rows[0][first * CHUNK], QKV_CHUNKS, thread);
-      wait_for_all(flags->qkv + task.kv_head(), 1, 4 * QKV_PARTS);
-#pragma unroll
-      for (int head = 0; head < 2; ++head)
-        load_rows<DIM>(ring, &work.query[2 * task.kv_head() + head][0][0], DIM / CHUNK, thread);
+      load_rows(ring, maps.rows, first, QKV_CHUNKS, policy);
+      wait_for_all(flags->qkv + head, 1, 4 * QKV_PARTS);
+      for (int each = 0; each < 2; ++each) load_head(ring, maps.query, 2 * head + each, policy);
+      if (part.own)
+        for (int each = 0; each < 2; ++each) load_head(ring, maps.own, head + KV_HEADS * each, policy);
       wait_for_all(flags->mixed + task.sum_part(), 1, KEY_PARTS);
-      load_rows<HEADS * DIM>(ring, &work.mixed[0][task.sum_part() * OUT_CHUNKS * CHUNK], OUT_CHUNKS, thread);
+      load_rows(ring, maps.mixed, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS, policy);
     }
     if (task.inner()) {
       wait_for_all(flags->second, COLUMNS, SUM_PARTS);
-      load_rows<HIDDEN>(ring, &work.rows[0][0], INNER_CHUNKS, thread);
+      load_rows(ring, maps.rows, 0, INNER_CHUNKS, policy);
     }
     if (task.any()) {
       int first = task.inner_first(), chunks = task.inner_end() - first;
       wait_for_all(flags->inner + first, chunks, 1);
-      load_rows<INNER>(ring, &work.inner[0][first * CHUNK], chunks, thread);
+      load_rows(ring, maps.inner, first, chunks, policy);
     }
   }
 }
@@ -215,7 +219,6 @@ __device__ __forceinline__ void multiply(Sum& sum, Weights& weights, Rows& rows,
     weights.wait_full();
     rows.wait_full();
     sum.keep();
-    copies_seen();
     products_begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
@@ -347,22 +350,33 @@ __device__ __forceinline__ void finish_head(const HeadShare& share, Work& work, 
   *reinterpret_cast<Words*>(result + 64 + dim) = {rounded(second[0], second[1]), rounded(second[2], second[3])};
 }
 
-__device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Rows& rows, int length, float scale,
-                                               const Task& task, const User& user) {
-  u32 query[2];
-  Rows held = rows;
-#pragma unroll
-  for (int stage = 0; stage < 4; ++stage) {
+// Where the next two stages lie; they have arrived.
+struct Halves {
+  u32 first, second;
+  __device__ __forceinline__ explicit Halves(Rows& rows) {
     rows.wait_full();
-    if (stage / 2 == user.group) query[stage % 2] = rows.at();
+    first = rows.at();
+    rows.advance();
+    rows.wait_full();
+    second = rows.at();
     rows.advance();
   }
-  Attention attention;
-  attend(attention, weights, query, Part::of(length, task.key_part(), KEY_PARTS), scale);
-#pragma unroll
-  for (int stage = 0; stage < 4; ++stage) {
-    held.used();
+};
+
+__device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Rows& rows, int length, float scale,
+                                               const Task& task, const User& user) {
+  Part part = Part::of(length, task.key_part(), KEY_PARTS);
+  Rows held = rows;
+  Halves one(rows), other(rows);
+  Attention attention(user.group ? other.first : one.first, user.group ? other.second : one.second, scale);
+  attention.take(weights, part, user.group);
+  if (part.own) {
+    Halves keys(rows);
+    attention.score(keys.first, keys.second, TOKENS);
+    Halves values(rows);
+    attention.mix(values.first, values.second);
   }
+  for (int stage = 0; stage < (part.own ? 8 : 4); ++stage) held.used();
 
   int head = 2 * task.kv_head() + user.group;
   float upper = attention.upper.sum(), lower = attention.lower.sum();
@@ -485,13 +499,12 @@ __device__ __forceinline__ void multiply_all(Weights weights, Rows rows, Task ta
   }
 }
 
-// hidden [64, 2048]: the residual stream, in place. layers: `count` and one more, whose first norm is the final one and
-// may be anything. flags: `count` + 1, zero. cosines, sines [64, 128]. table, length: the prefix in the cache. Then the
-// strides of keys and values. scale: of scores, to base 2. Launched with a program for each of PROGRAMS, all at once.
-extern "C" __global__ void __launch_bounds__(USERS + 2 * LOADERS, 1)
-    expert_layers(const Layer* layers, long long count, Flags* flags, Work* work, bf16* hidden, const bf16* cosines,
-                  const bf16* sines, const int* table, const int* length_at, long long key_block, long long key_place,
-                  long long key_head, long long value_block, long long value_place, long long value_head, float scale) {
+// hidden [64, 2048]: the residual stream, in place. layers: `count` and one more, whose weights may be any. flags: `count`
+// + 1, zero. cosines, sines [64, 128]. table, length: the prefix in the cache. scale: of scores, to base 2. Launched with a
+// program for each task of a stage, all at once.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    expert_layers(const Layer* layers, long long count, const WorkMaps* maps, Flags* flags, Work* work, bf16* hidden,
+                  const bf16* cosines, const bf16* sines, const int* table, const int* length_at, float scale) {
   extern __shared__ unsigned char memory[];
   u32 base = (shared_address(memory) + 1023) & ~1023u;
   Weights weights(base, base + Weights::SIZE + Rows::SIZE);
@@ -503,13 +516,12 @@ extern "C" __global__ void __launch_bounds__(USERS + 2 * LOADERS, 1)
   }
   __syncthreads();
   Task task{static_cast<int>(blockIdx.x)};
-  Strides keys{key_block, key_place, key_head}, values{value_block, value_place, value_head};
   int length = *length_at, thread = threadIdx.x;
   int warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows: all threads of a warp go the same way
   if (warp < USERS / 32)
     multiply_all(weights, rows, task, layers, count, flags, *work, hidden, cosines, sines, length, scale, User(thread));
-  else if (warp < (USERS + LOADERS) / 32)
-    load_all_weights(weights, task, layers, count, flags, *work, table, length, keys, values, thread - USERS);
-  else
-    load_all_rows(rows, task, count, flags, *work, thread - USERS - LOADERS);
+  else if (warp > USERS / 32)
+    load_all_rows(rows, task, count, flags, *maps);
+  else if (lane() == 0)
+    load_all_weights(weights, task, layers, count, table, length);
 }

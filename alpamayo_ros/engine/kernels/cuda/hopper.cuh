@@ -6,8 +6,6 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 using bf16 = unsigned short;  // its bits
 
-constexpr int PIECE = 16;  // bytes that one thread copies at once
-constexpr int LINE = 128;  // bytes of a row in shared memory, in eight pieces: 64 numbers
 constexpr u64 PATIENCE = 4'000'000'000;  // ns, with what never comes: an error is better than a hang
 
 struct alignas(16) Four {
@@ -137,7 +135,13 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
   }
 }
 
-// --- copies from global to shared memory
+// --- copies from global to shared memory, by the tensor memory accelerator
+
+constexpr int LINE = 128;  // bytes of a row in shared memory: 64 numbers, in eight pieces that are turned by the row
+
+struct alignas(64) Map {  // of a tensor, made by the host: "tensor map"
+  unsigned char opaque[128];
+};
 
 // What is read once only leaves the second cache before anything else.
 __device__ __forceinline__ u64 read_once() {
@@ -145,48 +149,85 @@ __device__ __forceinline__ u64 read_once() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-__device__ __forceinline__ void copy_piece(u32 to, const bf16* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+__device__ __forceinline__ u64 read_often() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }
-__device__ __forceinline__ void copy_piece_once(u32 to, const bf16* from, u64 policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy)
-               : "memory");
+__device__ __forceinline__ void fetch_map(const Map& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
-// Zeros where nothing is there; `from` has to be readable all the same.
-__device__ __forceinline__ void copy_piece_if(bool there, u32 to, const bf16* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? PIECE : 0) : "memory");
-}
-// Piece `piece` of row `row`, turned so that eight rows' pieces of one column lie in different banks: "128-byte swizzle".
-__device__ __forceinline__ u32 place(int row, int piece) { return row * LINE + ((piece ^ (row % 8)) * PIECE); }
+// What other programs have written, and this thread has seen the flags of, may be copied.
+__device__ __forceinline__ void writes_seen() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-// Stages in shared memory that some warps fill and others use, in the same order, each at its own pace.
-template <int STAGES, int BYTES, int FILLERS, int USERS>
+// A box of a tensor, whose sizes are the map's: from these coordinates on, the innermost first.
+__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
+      : "memory");
+}
+
+// A matrix of 64 rows by 64 numbers, by the first THREADS together, turned as the accelerator does.
+template <int THREADS>
+__device__ __forceinline__ void copy_matrix(u32 to, const bf16* from, int stride) {
+#pragma unroll
+  for (int each = threadIdx.x; each < 64 * 8; each += THREADS) {
+    int row = each / 8, piece = each % 8;
+    u32 a, b, c, d;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "l"(from + row * stride + piece * 8)
+                 : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + row * LINE + ((piece ^ (row % 8)) * 16)), "r"(a),
+                 "r"(b), "r"(c), "r"(d)
+                 : "memory");
+  }
+}
+
+// Stages in shared memory that one thread fills and some warps use, in the same order, each at its own pace.
+template <int STAGES, int BYTES, int USERS>
 struct Ring {
   static constexpr int SIZE = STAGES * BYTES;
+  static constexpr int BARRIER_BYTES = 16 * STAGES;
   u32 memory, full, empty;
   u32 stage = 0, parity = 0;
 
   __device__ Ring(u32 memory, u32 barriers) : memory(memory), full(barriers), empty(barriers + 8 * STAGES) {}
-  static constexpr int BARRIER_BYTES = 16 * STAGES;
 
   __device__ void init() const {  // by one thread
     for (int each = 0; each < STAGES; ++each) {
-      barrier_init(full + 8 * each, FILLERS);
+      barrier_init(full + 8 * each, 1);
       barrier_init(empty + 8 * each, USERS);
     }
   }
   __device__ __forceinline__ u32 at() const { return memory + stage * BYTES; }
+  __device__ __forceinline__ u32 barrier() const { return full + 8 * stage; }
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) {
       stage = 0;
       parity ^= 1;
     }
   }
-  // For those who fill: every thread copies its part of a stage, then says so.
-  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty + 8 * stage, parity ^ 1); }
-  __device__ __forceinline__ void filled() {  // as soon as this thread's copies have arrived
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full + 8 * stage) : "memory");
-    advance();
+  // For the one who fills: wait, copy that many bytes to `at()` by `barrier()`, and advance.
+  __device__ __forceinline__ void wait_empty(int bytes = BYTES) const {
+    barrier_wait(empty + 8 * stage, parity ^ 1);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
   }
   // For those who use it: one arrival of each warp.
   __device__ __forceinline__ void wait_full() const { barrier_wait(full + 8 * stage, parity); }
@@ -201,14 +242,12 @@ struct Ring {
 
 constexpr int HALF_STAGE = 64 * LINE;  // bytes of a matrix of 64 x 64
 
-// 64 rows of 128 bytes, turned as by `place`; moved along a row by adding (bytes / 16). A matrix whose rows are the
+// 64 rows of 128 bytes, turned ("128-byte swizzle"); moved along a row by adding (bytes / 16). A matrix whose rows are the
 // sum's dimension (values) is described alike: its second stride, from 8 rows to the next 8, is the only one used.
 __device__ __forceinline__ u64 matrix_at(u32 address) {
   return (static_cast<u64>(1) << 62) | (static_cast<u64>(8 * LINE / 16) << 32) | (static_cast<u64>(1) << 16) |
          ((address & 0x3ffff) >> 4);
 }
-// The tensor cores read shared memory by a way of their own: before, what threads have copied there has to be seen by it.
-__device__ __forceinline__ void copies_seen() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_sent() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT>

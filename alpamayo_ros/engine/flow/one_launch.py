@@ -32,7 +32,7 @@ TASKS = 128  # programs of all stages but gate and up
 CHUNK = 64  # of gate and up, a program
 MOST_INNER_TASKS = 136
 FLAGS = 256  # of a layer, int32
-THREADS = 320
+THREADS = 384
 LAYER_BYTES = 832
 
 # What programs hand to each other, as struct Work in the source lays it out.

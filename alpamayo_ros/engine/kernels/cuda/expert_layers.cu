@@ -38,7 +38,7 @@ static_assert(SUM_PARTS <= INNER_TASKS && INNER_TASKS <= 136);
 struct Layer {
   Map qkv, out, down;  // [columns, sum]: boxes of 128 x 64
   Map gate_up;  // [2, INNER, HIDDEN]: boxes of 2 x 32 x 64
-  Map keys, values;  // of the cache: see load_keys
+  Map keys, values;  // of the cache: see load_stage
   const bf16 *first_norm, *second_norm, *query_norm, *key_norm;
   u64 unused[4];
 };
@@ -78,11 +78,13 @@ struct Work {
 };
 
 constexpr int USERS = 256;  // threads that multiply: two warp groups
-constexpr int THREADS = USERS + 64;  // one warp loads weights, one loads rows
+constexpr int THREADS = USERS + 128;  // a third group: one warp loads weights, one loads rows
+constexpr int USER_REGISTERS = 216, LOADER_REGISTERS = 72;  // of a thread; as many in all as 168 for each
 constexpr int WEIGHT_STAGES = 10;
 constexpr int ROW_STAGES = 8;
-using Weights = Ring<WEIGHT_STAGES, STAGE, USERS / 32>;
-using Rows = Ring<ROW_STAGES, HALF_STAGE, USERS / 32>;
+constexpr int WEIGHT_WINDOW = 4;  // as many bytes as the memory gives in the time that it takes to answer
+using Weights = Ring<WEIGHT_STAGES, WEIGHT_WINDOW, STAGE, USERS / 32>;
+using Rows = Ring<ROW_STAGES, ROW_STAGES, HALF_STAGE, USERS / 32>;
 constexpr int SHARED = 1024 + Weights::SIZE + Rows::SIZE + Weights::BARRIER_BYTES + Rows::BARRIER_BYTES;
 static_assert(SHARED <= 227 * 1024);
 
@@ -135,7 +137,7 @@ __device__ __forceinline__ void load_all_weights(Weights ring, Task task, const 
       fetch_map(layer.values);
       load_weights(ring, layer.qkv, task.head() * WIDTH, task.qkv_part() * QKV_CHUNKS, QKV_CHUNKS, policy);
       fetch_map(layer.out);
-      load_keys(ring, layer.keys, layer.values, task.kv_head(), table, part, policy);
+      load_part(ring, layer.keys, layer.values, task.kv_head(), table, part, policy);
       fetch_map(layer.gate_up);
       load_weights(ring, layer.out, task.columns() * WIDTH, task.sum_part() * OUT_CHUNKS, OUT_CHUNKS, policy);
     }
@@ -366,17 +368,14 @@ struct Halves {
 __device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Rows& rows, int length, float scale,
                                                const Task& task, const User& user) {
   Part part = Part::of(length, task.key_part(), KEY_PARTS);
-  Rows held = rows;
   Halves one(rows), other(rows);
   Attention attention(user.group ? other.first : one.first, user.group ? other.second : one.second, scale);
   attention.take(weights, part, user.group);
   if (part.own) {
-    Halves keys(rows);
-    attention.score(keys.first, keys.second, TOKENS);
-    Halves values(rows);
-    attention.mix(values.first, values.second);
+    Halves keys(rows), values(rows);
+    attention.take(keys.first, keys.second, values.first, values.second);
   }
-  for (int stage = 0; stage < (part.own ? 8 : 4); ++stage) held.used();
+  rows.last_used(part.own ? 8 : 4);
 
   int head = 2 * task.kv_head() + user.group;
   float upper = attention.upper.sum(), lower = attention.lower.sum();
@@ -518,10 +517,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Task task{static_cast<int>(blockIdx.x)};
   int length = *length_at, thread = threadIdx.x;
   int warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows: all threads of a warp go the same way
-  if (warp < USERS / 32)
+  if (warp < USERS / 32) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(USER_REGISTERS));
     multiply_all(weights, rows, task, layers, count, flags, *work, hidden, cosines, sines, length, scale, User(thread));
-  else if (warp > USERS / 32)
-    load_all_rows(rows, task, count, flags, *maps);
-  else if (lane() == 0)
-    load_all_weights(weights, task, layers, count, table, length);
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER_REGISTERS));
+    if (warp == USERS / 32) {
+      if (lane() == 0) load_all_weights(weights, task, layers, count, table, length);
+    } else if (warp == USERS / 32 + 1) {
+      load_all_rows(rows, task, count, flags, *maps);
+    }
+  }
 }

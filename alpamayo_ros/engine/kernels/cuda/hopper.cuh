@@ -200,8 +200,9 @@ __device__ __forceinline__ void copy_matrix(u32 to, const bf16* from, int stride
   }
 }
 
-// Stages in shared memory that one thread fills and some warps use, in the same order, each at its own pace.
-template <int STAGES, int BYTES, int USERS>
+// Stages in shared memory that one thread fills and some warps use, in the same order, each at its own pace. At most WINDOW of
+// them are on their way at once: more don't come faster, and everybody else's loads and stores would queue behind them.
+template <int STAGES, int WINDOW, int BYTES, int USERS>
 struct Ring {
   static constexpr int SIZE = STAGES * BYTES;
   static constexpr int BARRIER_BYTES = 16 * STAGES;
@@ -227,14 +228,20 @@ struct Ring {
   // For the one who fills: wait, copy that many bytes to `at()` by `barrier()`, and advance.
   __device__ __forceinline__ void wait_empty(int bytes = BYTES) const {
     barrier_wait(empty + 8 * stage, parity ^ 1);
+    if constexpr (WINDOW < STAGES)
+      barrier_wait(full + 8 * (stage < WINDOW ? stage + STAGES - WINDOW : stage - WINDOW), parity ^ (stage < WINDOW));
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
   }
   // For those who use it: one arrival of each warp.
   __device__ __forceinline__ void wait_full() const { barrier_wait(full + 8 * stage, parity); }
   __device__ __forceinline__ void used() {
-    __syncwarp();
-    if (lane() == 0) barrier_arrive(empty + 8 * stage);
     advance();
+    last_used(1);
+  }
+  __device__ __forceinline__ void last_used(int count) const {  // those before this one
+    __syncwarp();
+    for (int back = 1; back <= count && lane() == 0; ++back)
+      barrier_arrive(empty + 8 * (static_cast<int>(stage) >= back ? stage - back : stage + STAGES - back));
   }
 };
 

@@ -6,13 +6,13 @@
 static_assert(HEADS == 2 * KV_HEADS);
 constexpr int USERS = 256, THREADS = USERS + 32;
 constexpr int STAGES = 10;
-using Keys = Ring<STAGES, STAGE, USERS / 32>;
+using Keys = Ring<STAGES, STAGES, STAGE, USERS / 32>;
 constexpr int MATRICES = 8;  // queries of two heads, own keys, own values: each in two halves of the dimensions
 constexpr int SHARED = 1024 + MATRICES * HALF_STAGE + Keys::SIZE + Keys::BARRIER_BYTES;
 static_assert(SHARED <= 227 * 1024);
 
 struct Maps {
-  Map keys, values;  // of the cache: see load_keys
+  Map keys, values;  // of the cache: see load_stage
 };
 
 // query, mixed [T, HEADS, 128]; own keys and values [T, KV_HEADS, 128]: 64 tokens of each trajectory. tables: a row of
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Part part = Part::of(lengths[row], 0, 1);
   long long first = static_cast<long long>(trajectory) * TOKENS;
   if (warp == USERS / 32) {  // the prefix is there before what the kernel before writes
-    if (lane() == 0) load_keys(ring, maps->keys, maps->values, head, tables + row * table_row, part, read_often());
+    if (lane() == 0) load_part(ring, maps->keys, maps->values, head, tables + row * table_row, part, read_often());
     return;
   }
   wait_for_kernel_before();
@@ -53,8 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int group = warp / 4;
   Attention attention(base + group * 2 * HALF_STAGE, base + (group * 2 + 1) * HALF_STAGE, scale);
   attention.take(ring, part, group);
-  attention.score(base + 4 * HALF_STAGE, base + 5 * HALF_STAGE, TOKENS);
-  attention.mix(base + 6 * HALF_STAGE, base + 7 * HALF_STAGE);
+  attention.take(base + 4 * HALF_STAGE, base + 5 * HALF_STAGE, base + 6 * HALF_STAGE, base + 7 * HALF_STAGE);
 
   float upper = 1.f / attention.upper.sum(), lower = 1.f / attention.lower.sum();
   bf16* to = mixed + ((first + warp % 4 * 16 + lane() / 4) * HEADS + 2 * head + group) * DIM + lane() % 4 * 2;

@@ -12,7 +12,7 @@ from alpamayo_ros.engine.kernels.launch import multiprocessors
 
 TOKENS = 64  # of a trajectory
 DIM = 128
-THREADS = 288
+THREADS = 384
 KEYS_BOX = (1, 16, 1, 64)  # of [blocks, block_size, kv_heads, dim]: what is copied at once
 LEAST_SHARE = 0.75  # of the multiprocessors that there has to be a program for; else the keys are split
 

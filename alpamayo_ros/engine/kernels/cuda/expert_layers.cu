@@ -79,7 +79,6 @@ struct Work {
 
 constexpr int USERS = 256;  // threads that multiply: two warp groups
 constexpr int THREADS = USERS + 128;  // a third group: one warp loads weights, one loads rows
-constexpr int USER_REGISTERS = 216, LOADER_REGISTERS = 72;  // of a thread; as many in all as 168 for each
 constexpr int WEIGHT_STAGES = 10;
 constexpr int ROW_STAGES = 8;
 constexpr int WEIGHT_WINDOW = 4;  // as many bytes as the memory gives in the time that it takes to answer
@@ -174,7 +173,7 @@ __device__ __forceinline__ void load_head(Rows& ring, const Map& map, int head, 
 }
 
 __device__ __forceinline__ void load_all_rows(Rows ring, Task task, int count, const Flags* flags, const WorkMaps& maps) {
-  u64 policy = read_often();
+  u64 policy = kept();
   Part part = Part::of(0, task.key_part(), KEY_PARTS);
   for (int index = 0; index < count; ++index, ++flags) {
     if (task.any()) {
@@ -239,7 +238,7 @@ __device__ __forceinline__ void store_part(const Sum& sum, float* to, const User
   for (int i = 0; i < 32; i += 2) {
     int row = user.upper() + (i % 4 < 2 ? 0 : 8);
     int column = user.group * 64 + i / 4 * 8 + user.column();
-    *reinterpret_cast<Two*>(to + row * WIDTH + column) = {sum.v[i], sum.v[i + 1]};
+    store(to + row * WIDTH + column, Two{sum.v[i], sum.v[i + 1]});
   }
 }
 
@@ -277,14 +276,13 @@ __device__ __forceinline__ void add_to_hidden(const Residual& residual, bf16* hi
     sum = {sum.x + parts[part].x, sum.y + parts[part].y, sum.z + parts[part].z, sum.w + parts[part].w};
   Words after{rounded(total.x + sum.x, total.y + sum.y), rounded(total.z + sum.z, total.w + sum.w)};
   total = {low_number(after.x), high_number(after.x), low_number(after.y), high_number(after.y)};
-  *reinterpret_cast<Words*>(hidden + token * HIDDEN + column) = after;
-  *reinterpret_cast<Words*>(&work.rows[token][column]) = {
-      rounded(total.x * low_number(factors.x), total.y * high_number(factors.x)),
-      rounded(total.z * low_number(factors.y), total.w * high_number(factors.y))};
+  store(hidden + token * HIDDEN + column, after);
+  store(&work.rows[token][column], Words{rounded(total.x * low_number(factors.x), total.y * high_number(factors.x)),
+                                         rounded(total.z * low_number(factors.y), total.w * high_number(factors.y))});
   float squares = total.x * total.x + total.y * total.y + total.z * total.z + total.w * total.w;
 #pragma unroll
   for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-  if (lane() == 0) work.squares[task.columns()][token] = squares;
+  if (lane() == 0) store(&work.squares[task.columns()][token], squares);
 }
 
 // A half warp's share of a head: one token, four dimensions a thread and the four that they are rotated with.
@@ -348,8 +346,8 @@ __device__ __forceinline__ void finish_head(const HeadShare& share, Work& work, 
       second[i] = other * cosine + one * sine;
     }
   }
-  *reinterpret_cast<Words*>(result + dim) = {rounded(first[0], first[1]), rounded(first[2], first[3])};
-  *reinterpret_cast<Words*>(result + 64 + dim) = {rounded(second[0], second[1]), rounded(second[2], second[3])};
+  store(result + dim, Words{rounded(first[0], first[1]), rounded(first[2], first[3])});
+  store(result + 64 + dim, Words{rounded(second[0], second[1]), rounded(second[2], second[3])});
 }
 
 // Where the next two stages lie; they have arrived.
@@ -369,7 +367,7 @@ __device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Row
                                                const Task& task, const User& user) {
   Part part = Part::of(length, task.key_part(), KEY_PARTS);
   Halves one(rows), other(rows);
-  Attention attention(user.group ? other.first : one.first, user.group ? other.second : one.second, scale);
+  Attention attention(user.group ? other.first : one.first, user.group ? other.second : one.second, user.warp, scale);
   attention.take(weights, part, user.group);
   if (part.own) {
     Halves keys(rows), values(rows);
@@ -381,8 +379,8 @@ __device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Row
   float upper = attention.upper.sum(), lower = attention.lower.sum();
   if (lane() % 4 == 0) {
     auto to = work.softmax[head][task.key_part()];
-    *reinterpret_cast<Two*>(to[user.upper()]) = {attention.upper.highest, upper};
-    *reinterpret_cast<Two*>(to[user.upper() + 8]) = {attention.lower.highest, lower};
+    store(to[user.upper()], Two{attention.upper.highest, upper});
+    store(to[user.upper() + 8], Two{attention.lower.highest, lower});
   }
   auto to = work.mixed_parts[head][task.key_part()];
 #pragma unroll
@@ -390,7 +388,7 @@ __device__ __forceinline__ void attend_to_part(Work& work, Weights& weights, Row
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
       int row = user.upper() + (i % 4 < 2 ? 0 : 8), dim = half * 64 + i / 4 * 8 + user.column();
-      *reinterpret_cast<Two*>(&to[row][dim]) = {attention.mixed[half].v[i], attention.mixed[half].v[i + 1]};
+      store(&to[row][dim], Two{attention.mixed[half].v[i], attention.mixed[half].v[i + 1]});
     }
 }
 
@@ -416,7 +414,7 @@ __device__ __forceinline__ void mix_parts(Work& work, const Task& task, const Us
     sum = {sum.x + its * parts[part].x, sum.y + its * parts[part].y, sum.z + its * parts[part].z,
            sum.w + its * parts[part].w};
   }
-  *reinterpret_cast<Words*>(&work.mixed[token][head * DIM + dim]) = {rounded(sum.x, sum.y), rounded(sum.z, sum.w)};
+  store(&work.mixed[token][head * DIM + dim], Words{rounded(sum.x, sum.y), rounded(sum.z, sum.w)});
 }
 
 // silu(gate) * up: both stand in the same thread.
@@ -432,7 +430,7 @@ __device__ __forceinline__ void store_gated(const Sum& sum, const float (&scales
       gated[each] = gate / (1.f + __expf(-gate)) * up;
     }
     int column = task.program * CHUNK + user.group * 32 + i / 4 * 8 + user.column();
-    *reinterpret_cast<u32*>(&work.inner[row][column]) = rounded(gated[0], gated[1]);
+    store(&work.inner[row][column], rounded(gated[0], gated[1]));
   }
 }
 
@@ -518,10 +516,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int length = *length_at, thread = threadIdx.x;
   int warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows: all threads of a warp go the same way
   if (warp < USERS / 32) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(USER_REGISTERS));
+    take_registers();
     multiply_all(weights, rows, task, layers, count, flags, *work, hidden, cosines, sines, length, scale, User(thread));
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER_REGISTERS));
+    give_registers();
     if (warp == USERS / 32) {
       if (lane() == 0) load_all_weights(weights, task, layers, count, table, length);
     } else if (warp == USERS / 32 + 1) {

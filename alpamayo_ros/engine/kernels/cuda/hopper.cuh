@@ -51,30 +51,60 @@ __device__ __forceinline__ float power_of_two(float exponent) {
   return result;
 }
 
-// --- global memory that other programs write meanwhile: past the first cache, which would keep what was
+// --- global memory that programs hand to each other: past the first cache, which would keep what was, and the last to
+// leave the second one. Where it had to make room, a store would wait for what the memory is busy with.
 
+__device__ __forceinline__ u64 kept() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// What is read once only leaves the second cache before anything else.
+__device__ __forceinline__ u64 read_once() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 __device__ __forceinline__ Four load_four(const float* from) {
   Four v;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.cg.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(from)
+               : "l"(from), "l"(kept())
                : "memory");
   return v;
 }
 __device__ __forceinline__ Two load_two(const float* from) {
   Two v;
-  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(from) : "memory");
+  asm volatile("ld.global.cg.L2::cache_hint.v2.f32 {%0, %1}, [%2], %3;"
+               : "=f"(v.x), "=f"(v.y)
+               : "l"(from), "l"(kept())
+               : "memory");
   return v;
 }
 __device__ __forceinline__ float load_one(const float* from) {
   float v;
-  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  asm volatile("ld.global.cg.L2::cache_hint.f32 %0, [%1], %2;" : "=f"(v) : "l"(from), "l"(kept()) : "memory");
   return v;
 }
 __device__ __forceinline__ Words load_words(const bf16* from) {
   Words v;
-  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from) : "memory");
+  asm volatile("ld.global.cg.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(from), "l"(kept())
+               : "memory");
   return v;
+}
+__device__ __forceinline__ void store(float* to, Two v) {
+  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(v.x), "f"(v.y), "l"(kept()) : "memory");
+}
+__device__ __forceinline__ void store(float* to, float v) {
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(v), "l"(kept()) : "memory");
+}
+__device__ __forceinline__ void store(bf16* to, Words v) {
+  asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(to), "r"(v.x), "r"(v.y), "l"(kept()) : "memory");
+}
+__device__ __forceinline__ void store(bf16* to, u32 pair) {
+  asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(to), "r"(pair), "l"(kept()) : "memory");
 }
 
 // --- flags between programs: counters that a launch begins with at zero
@@ -101,6 +131,10 @@ __device__ __forceinline__ void wait_for_all(const u32* flags, int count, u32 wa
 __device__ __forceinline__ void raise(u32* flag) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(flag) : "memory");
 }
+
+// Of three warp groups with 168 registers a thread, two that multiply take some of those of the third one, which loads.
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
 
 // Programmatic dependent launch: wait until the kernel before has written everything, and let the one after start.
 __device__ __forceinline__ void wait_for_kernel_before() {
@@ -143,17 +177,6 @@ struct alignas(64) Map {  // of a tensor, made by the host: "tensor map"
   unsigned char opaque[128];
 };
 
-// What is read once only leaves the second cache before anything else.
-__device__ __forceinline__ u64 read_once() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ u64 read_often() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 __device__ __forceinline__ void fetch_map(const Map& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
@@ -296,6 +319,26 @@ __device__ __forceinline__ void add_product(Sum& sum, u64 left, u64 right) {
       "}"
       : SUM_FLOATS(sum.v)
       : "l"(left), "l"(right));
+}
+
+// 16 columns of it from a matrix in shared memory, 64 rows as at `matrix_at`, as `add_product` reads them.
+__device__ __forceinline__ void load_left(u32 (&left)[4], u32 matrix, int warp, int step) {
+  int row = warp * 16 + lane() % 16, piece = 2 * step + lane() / 16;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(left[0]), "=r"(left[1]), "=r"(left[2]), "=r"(left[3])
+               : "r"(matrix + row * LINE + ((piece ^ (row % 8)) * 16))
+               : "memory");
+}
+__device__ __forceinline__ void add_product(Sum& sum, const u32 (&left)[4], u64 right) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n"
+      "}"
+      : SUM_FLOATS(sum.v)
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
 }
 
 // sum += left right: `left` in registers as a thread's numbers of `Sum` are, 16 columns of it; `right` 16 rows of 64.

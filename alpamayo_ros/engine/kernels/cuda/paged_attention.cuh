@@ -89,12 +89,16 @@ struct Shares {
 
 // 64 queries over what was taken so far.
 struct Attention {
-  u32 query[2];  // in shared memory: dimensions 0 to 63, 64 to 127, of which each matrix has a half
+  u32 query[8][4];  // 16 dimensions each; from shared memory they would take half of its bandwidth
   float scale;  // of scores, to base 2
   Sum mixed[2];
   Softmax upper, lower;  // of the thread's two rows
 
-  __device__ Attention(u32 first, u32 second, float scale) : query{first, second}, scale(scale) {}
+  // The queries' matrices: dimensions 0 to 63, 64 to 127. warp: of the group.
+  __device__ Attention(u32 first, u32 second, int warp, float scale) : scale(scale) {
+#pragma unroll
+    for (int step = 0; step < 8; ++step) load_left(query[step], step < 4 ? first : second, warp, step % 4);
+  }
 
   // 64 keys and values, whose halves lie there; one product after the other.
   __device__ __forceinline__ void take(u32 first_key, u32 second_key, u32 first_value, u32 second_value) {
@@ -163,7 +167,7 @@ struct Attention {
     products_begin();
 #pragma unroll
     for (int step = 0; step < 8; ++step)
-      add_product(scores, matrix_at(query[step / 4]) + 2 * (step % 4), matrix_at(step < 4 ? first : second) + 2 * (step % 4));
+      add_product(scores, query[step], matrix_at(step < 4 ? first : second) + 2 * (step % 4));
     products_sent();
   }
 

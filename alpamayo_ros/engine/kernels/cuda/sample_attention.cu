@@ -4,7 +4,7 @@
 
 // HEADS and KV_HEADS are given at compilation.
 static_assert(HEADS == 2 * KV_HEADS);
-constexpr int USERS = 256, THREADS = USERS + 32;
+constexpr int USERS = 256, THREADS = USERS + 128;  // of the third group, one thread loads
 constexpr int STAGES = 10;
 using Keys = Ring<STAGES, STAGES, STAGE, USERS / 32>;
 constexpr int MATRICES = 8;  // queries of two heads, own keys, own values: each in two halves of the dimensions
@@ -34,10 +34,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0);
   Part part = Part::of(lengths[row], 0, 1);
   long long first = static_cast<long long>(trajectory) * TOKENS;
-  if (warp == USERS / 32) {  // the prefix is there before what the kernel before writes
-    if (lane() == 0) load_part(ring, maps->keys, maps->values, head, tables + row * table_row, part, read_often());
+  if (warp >= USERS / 32) {  // the prefix is there before what the kernel before writes
+    give_registers();
+    if (thread == USERS) load_part(ring, maps->keys, maps->values, head, tables + row * table_row, part, kept());
     return;
   }
+  take_registers();
   wait_for_kernel_before();
 #pragma unroll
   for (int each = 0; each < MATRICES; ++each) {
@@ -51,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   asm volatile("bar.sync 1, %0;" ::"n"(USERS) : "memory");
 
   int group = warp / 4;
-  Attention attention(base + group * 2 * HALF_STAGE, base + (group * 2 + 1) * HALF_STAGE, scale);
+  Attention attention(base + group * 2 * HALF_STAGE, base + (group * 2 + 1) * HALF_STAGE, warp % 4, scale);
   attention.take(ring, part, group);
   attention.take(base + 4 * HALF_STAGE, base + 5 * HALF_STAGE, base + 6 * HALF_STAGE, base + 7 * HALF_STAGE);
 
@@ -63,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < 32; i += 2) {
       bool above = i % 4 < 2;
       float share = above ? upper : lower;
-      *reinterpret_cast<u32*>(to + (above ? 0 : 8 * HEADS * DIM) + half * 64 + i / 4 * 8) =
-          rounded(attention.mixed[half].v[i] * share, attention.mixed[half].v[i + 1] * share);
+      store(to + (above ? 0 : 8 * HEADS * DIM) + half * 64 + i / 4 * 8,
+            rounded(attention.mixed[half].v[i] * share, attention.mixed[half].v[i + 1] * share));
     }
 }

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from alpamayo_ros.engine.flow.one_launch import OneLaunch
-from alpamayo_ros.engine.flow.paged_attention import PagedContext
 from alpamayo_ros.engine.kernels.between_products import (
     Destination,
     HeadNorms,
@@ -108,16 +106,10 @@ class FusedExpert:
         self._eps = expert.norm.eps
         self._sum_over_ranks = sum_over_ranks
         self._tiles = tiles
-        self._one_launch = None
-        if sum_over_ranks is None:
-            self._one_launch = OneLaunch.where_possible(self.geometry, self._layers, self._eps)
 
     def __call__(self, embeddings: Tensor, context: Context) -> Tensor:
         """Hidden states after the final norm: [R G, N, hidden_size] in and out."""
         hidden = embeddings.flatten(0, 1) * 1  # a copy by a kernel, which the next can follow early
-        if self._one_launch and isinstance(context, PagedContext) and self._one_launch.takes(embeddings, context):
-            self._one_launch(hidden, context)
-            return add_and_norm(hidden, None, self._norm, self._eps).view(embeddings.shape)
         few = len(hidden) <= MOST_FEW_ROWS and hidden.dtype != torch.float32
         normed = add_and_norm(hidden, None, self._layers[0].first_norm, self._eps)
         next_norms = [*(layer.first_norm for layer in self._layers[1:]), self._norm]

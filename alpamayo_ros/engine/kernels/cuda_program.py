@@ -15,7 +15,7 @@ from torch import Tensor
 
 LOG = logging.getLogger(__name__)
 SOURCES = files(__package__) / "cuda"
-HEADERS = ("hopper.cuh", "paged_attention.cuh")
+HEADERS = ("hopper.cuh",)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MachineCode:
     log: str  # of the compiler: registers and what did not fit into them
 
 
-def compile_source(name: str, constants: Mapping[str, int | float], architecture: str = "sm_90a") -> MachineCode:
+def compile_source(name: str, constants: Mapping[str, int], architecture: str = "sm_90a") -> MachineCode:
     """Compile `cuda/NAME.cu`; needs no GPU.
 
     Args:
@@ -45,7 +45,7 @@ def compile_source(name: str, constants: Mapping[str, int | float], architecture
     names = [header.encode() for header in HEADERS]
     program = _checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), len(headers), headers, names))
     options = ["--std=c++17", "--ptxas-options=-v", f"--gpu-architecture={architecture}"]
-    options += [f"-D{key}={_literal(value)}" for key, value in constants.items()]
+    options += [f"-D{key}={value}" for key, value in constants.items()]
     (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     _checked(nvrtc.nvrtcGetProgramLog(program, log))
@@ -60,44 +60,37 @@ def compile_source(name: str, constants: Mapping[str, int | float], architecture
 
 @dataclass(frozen=True, eq=False)
 class CudaKernel:
-    """A kernel on a device."""
+    """A kernel on a device. It has to wait itself for the one before it, since it may be started earlier."""
 
     function: Any
+    device: torch.device
     shared_bytes: int  # all that a program can have
 
-    def launch(
-        self, grid: tuple[int, int, int], threads: int, arguments: tuple[Tensor | int | float, ...], together: bool
-    ) -> None:
-        """Queue it on the current stream.
+    def launch(self, grid: tuple[int, int], threads: int, arguments: tuple[Tensor | int | float, ...]) -> None:
+        """Queue it on the device's current stream.
 
         Args:
             grid: Programs.
             threads: Of a program.
             arguments: Tensors are pointers, ints 64 bits, floats 32.
-            together: All programs are to run at once: they wait for each other. It fails where they can't. Without it
-                the kernel has to wait itself for the one before, since it may be started earlier.
         """
         from cuda.bindings import driver
 
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1)
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes = self.shared_bytes
-        config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
-        attribute = driver.CUlaunchAttribute()
-        if together:
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            attribute.value.cooperative = 1
-        else:
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [attribute], 1
+        config.hStream = driver.CUstream(torch.cuda.current_stream(self.device).cuda_stream)
+        early = driver.CUlaunchAttribute()
+        early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [early], 1
         values = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
         _checked(driver.cuLaunchKernelEx(config, self.function, (values, tuple(map(_c_type, arguments))), 0))
 
 
 @cache
-def usable_kernel(name: str, constants: tuple[tuple[str, int | float], ...], device: torch.device) -> CudaKernel | None:
+def usable_kernel(name: str, constants: tuple[tuple[str, int], ...], device: torch.device) -> CudaKernel | None:
     """The kernel of `cuda/NAME.cu`, of the same name, compiled once in a process.
 
     None, with a warning: it can't be compiled or loaded here. On GPUs that it isn't made for: None.
@@ -126,7 +119,7 @@ def _load(name: str, code: bytes, device: torch.device) -> CudaKernel:
     )
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, limit, most))
-    return CudaKernel(function, most)
+    return CudaKernel(function, device, most)
 
 
 def in_pieces(memory: Tensor) -> bool:
@@ -175,10 +168,6 @@ def on_device(described: bytes, device: torch.device) -> Tensor:
     """Bytes that kernels read, such as maps."""
     assert not torch.cuda.is_current_stream_capturing(), "what is recorded runs once before"
     return torch.frombuffer(bytearray(described), dtype=torch.uint8).to(device)
-
-
-def _literal(constant: float) -> str:
-    return str(constant) if isinstance(constant, int) else f"{constant!r}f"
 
 
 def _c_type(argument: Tensor | float) -> Any:

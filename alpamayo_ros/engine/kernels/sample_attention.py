@@ -37,7 +37,7 @@ def attend_to_prefix_and_own(
         (tokens, dim, heads, query.dtype) != (TOKENS, DIM, 2 * kv_heads, torch.bfloat16)
         or rows * samples * kv_heads < LEAST_SHARE * multiprocessors(query.device)
         or not (query.is_contiguous() and own_keys.is_contiguous() and own_values.is_contiguous())
-        or not (in_pieces(keys) and in_pieces(values))
+        or not (in_pieces(keys) and in_pieces(values) and keys.shape[1] % KEYS_BOX[1] == 0)
     ):
         return None
     sizes = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", keys.shape[1]))
@@ -46,7 +46,7 @@ def attend_to_prefix_and_own(
         return None
     mixed = torch.empty_like(query)
     kernel.launch(
-        (kv_heads, rows * samples, 1),
+        (kv_heads, rows * samples),
         THREADS,
         (
             _maps(keys, values),
@@ -54,7 +54,6 @@ def attend_to_prefix_and_own(
             *(block_table.stride(0), samples),
             math.log2(math.e) / math.sqrt(dim),
         ),
-        together=False,
     )
     return mixed
 

@@ -1,5 +1,5 @@
 // What the kernels here need of Hopper's instructions (PTX ISA 8.0): barriers and rings in shared memory, asynchronous
-// copies, products of warp groups, flags between programs. No header is included, so NVRTC needs none.
+// copies, products of warp groups. No header is included, so NVRTC needs none.
 #pragma once
 
 using u32 = unsigned int;
@@ -7,16 +7,6 @@ using u64 = unsigned long long;
 using bf16 = unsigned short;  // its bits
 
 constexpr u64 PATIENCE = 4'000'000'000;  // ns, with what never comes: an error is better than a hang
-
-struct alignas(16) Four {
-  float x, y, z, w;
-};
-struct alignas(8) Two {
-  float x, y;
-};
-struct alignas(8) Words {
-  u32 x, y;
-};
 
 __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 
@@ -34,10 +24,6 @@ struct Patience {
 
 // --- numbers
 
-__device__ __forceinline__ float number(bf16 bits) { return __uint_as_float(static_cast<u32>(bits) << 16); }
-__device__ __forceinline__ float low_number(u32 pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_number(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
-
 // Both rounded to the nearest; `low` is the one that stands first in memory.
 __device__ __forceinline__ u32 rounded(float low, float high) {
   u32 pair;
@@ -49,87 +35,6 @@ __device__ __forceinline__ float power_of_two(float exponent) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
   return result;
-}
-
-// --- global memory that programs hand to each other: past the first cache, which would keep what was, and the last to
-// leave the second one. Where it had to make room, a store would wait for what the memory is busy with.
-
-__device__ __forceinline__ u64 kept() {
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// What is read once only leaves the second cache before anything else.
-__device__ __forceinline__ u64 read_once() {
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ Four load_four(const float* from) {
-  Four v;
-  asm volatile("ld.global.cg.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(from), "l"(kept())
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ Two load_two(const float* from) {
-  Two v;
-  asm volatile("ld.global.cg.L2::cache_hint.v2.f32 {%0, %1}, [%2], %3;"
-               : "=f"(v.x), "=f"(v.y)
-               : "l"(from), "l"(kept())
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ float load_one(const float* from) {
-  float v;
-  asm volatile("ld.global.cg.L2::cache_hint.f32 %0, [%1], %2;" : "=f"(v) : "l"(from), "l"(kept()) : "memory");
-  return v;
-}
-__device__ __forceinline__ Words load_words(const bf16* from) {
-  Words v;
-  asm volatile("ld.global.cg.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(from), "l"(kept())
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ void store(float* to, Two v) {
-  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(v.x), "f"(v.y), "l"(kept()) : "memory");
-}
-__device__ __forceinline__ void store(float* to, float v) {
-  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(v), "l"(kept()) : "memory");
-}
-__device__ __forceinline__ void store(bf16* to, Words v) {
-  asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(to), "r"(v.x), "r"(v.y), "l"(kept()) : "memory");
-}
-__device__ __forceinline__ void store(bf16* to, u32 pair) {
-  asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(to), "r"(pair), "l"(kept()) : "memory");
-}
-
-// --- flags between programs: counters that a launch begins with at zero
-
-// The whole warp waits until each lane's flag was raised `wanted` times; null: it has none.
-__device__ __forceinline__ void wait_for(const u32* flag, u32 wanted) {
-  bool raised = flag == nullptr;
-  for (Patience patience;; patience.look_again()) {
-    if (!raised) {
-      u32 seen;
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-      raised = seen >= wanted;
-    }
-    if (__all_sync(~0u, raised)) break;
-  }
-  __syncwarp();
-}
-// Until each of `count` (at most 32) was.
-__device__ __forceinline__ void wait_for_all(const u32* flags, int count, u32 wanted) {
-  wait_for(lane() < count ? flags + lane() : nullptr, wanted);
-}
-
-// One thread, after a barrier with those whose writes it announces.
-__device__ __forceinline__ void raise(u32* flag) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(flag) : "memory");
 }
 
 // Of three warp groups with 168 registers a thread, two that multiply take some of those of the third one, which loads.
@@ -177,32 +82,15 @@ struct alignas(64) Map {  // of a tensor, made by the host: "tensor map"
   unsigned char opaque[128];
 };
 
-__device__ __forceinline__ void fetch_map(const Map& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-// What other programs have written, and this thread has seen the flags of, may be copied.
+// The tensor cores and the accelerator read memory by a way of their own: before, what threads have written has to be seen.
 __device__ __forceinline__ void writes_seen() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // A box of a tensor, whose sizes are the map's: from these coordinates on, the innermost first.
-__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y) {
+__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, int x, int y, int z, int w) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "l"(policy)
-      : "memory");
-}
-__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y, int z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
-      : "memory");
-}
-__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, u64 policy, int x, int y, int z, int w) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
+          "r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
 
@@ -223,9 +111,8 @@ __device__ __forceinline__ void copy_matrix(u32 to, const bf16* from, int stride
   }
 }
 
-// Stages in shared memory that one thread fills and some warps use, in the same order, each at its own pace. At most WINDOW of
-// them are on their way at once: more don't come faster, and everybody else's loads and stores would queue behind them.
-template <int STAGES, int WINDOW, int BYTES, int USERS>
+// Stages in shared memory that one warp fills and others use, in the same order, each at its own pace.
+template <int STAGES, int BYTES, int USERS>
 struct Ring {
   static constexpr int SIZE = STAGES * BYTES;
   static constexpr int BARRIER_BYTES = 16 * STAGES;
@@ -248,34 +135,28 @@ struct Ring {
       parity ^= 1;
     }
   }
-  // For the one who fills: wait, copy that many bytes to `at()` by `barrier()`, and advance.
-  __device__ __forceinline__ void wait_empty(int bytes = BYTES) const {
+  // For the warp that fills: wait, copy that many bytes to `at()` by `barrier()`, and advance.
+  __device__ __forceinline__ void wait_empty(int bytes) const {
     barrier_wait(empty + 8 * stage, parity ^ 1);
-    if constexpr (WINDOW < STAGES)
-      barrier_wait(full + 8 * (stage < WINDOW ? stage + STAGES - WINDOW : stage - WINDOW), parity ^ (stage < WINDOW));
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
+    if (lane() == 0)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
+    __syncwarp();
   }
   // For those who use it: one arrival of each warp.
   __device__ __forceinline__ void wait_full() const { barrier_wait(full + 8 * stage, parity); }
   __device__ __forceinline__ void used() {
-    advance();
-    last_used(1);
-  }
-  __device__ __forceinline__ void last_used(int count) const {  // those before this one
     __syncwarp();
-    for (int back = 1; back <= count && lane() == 0; ++back)
-      barrier_arrive(empty + 8 * (static_cast<int>(stage) >= back ? stage - back : stage + STAGES - back));
+    if (lane() == 0) barrier_arrive(empty + 8 * stage);
+    advance();
   }
 };
 
-// --- products of a warp group: 64 rows, 64 columns, the sum in float32
+// --- products of a warp group: 64 rows, 128 columns, the sum in float32
 
-constexpr int HALF_STAGE = 64 * LINE;  // bytes of a matrix of 64 x 64
-
-// 64 rows of 128 bytes, turned ("128-byte swizzle"); moved along a row by adding (bytes / 16). A matrix whose rows are the
-// sum's dimension (values) is described alike: its second stride, from 8 rows to the next 8, is the only one used.
-__device__ __forceinline__ u64 matrix_at(u32 address) {
-  return (static_cast<u64>(1) << 62) | (static_cast<u64>(8 * LINE / 16) << 32) | (static_cast<u64>(1) << 16) |
+// Rows of 128 bytes, turned ("128-byte swizzle"); moved along a row by adding (bytes / 16). The columns of a matrix whose
+// rows are the sum's dimension go on `next` bytes further, each 64 of them.
+__device__ __forceinline__ u64 matrix_at(u32 address, u32 next = 16) {
+  return (static_cast<u64>(1) << 62) | (static_cast<u64>(8 * LINE / 16) << 32) | (static_cast<u64>(next / 16) << 16) |
          ((address & 0x3ffff) >> 4);
 }
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -288,25 +169,31 @@ __device__ __forceinline__ void products_wait() {
 // A thread's numbers: of row 16 warp + lane / 4 (first and second of four) and the row 8 below (third and fourth),
 // columns 8 i + 2 (lane % 4) and the next.
 struct Sum {
-  float v[32];
+  float v[64];
   __device__ Sum() {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) v[i] = 0.f;
+    for (int i = 0; i < 64; ++i) v[i] = 0.f;
   }
   __device__ __forceinline__ void keep() {  // the compiler must not touch them while products are under way
 #pragma unroll
-    for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(v[i])::"memory");
+    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(v[i])::"memory");
   }
 };
 
-#define SUM_OPERANDS                                                                                                    \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "     \
-  "%24, %25, %26, %27, %28, %29, %30, %31}"
-#define SUM_FLOATS(s)                                                                                                   \
-  "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), "+f"(s[8]),            \
-      "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), "+f"(s[16]),            \
-      "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), "+f"(s[24]),           \
-      "+f"(s[25]), "+f"(s[26]), "+f"(s[27]), "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
+#define SUM_OPERANDS \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+#define SUM_FLOATS(s) \
+  "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), \
+  "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), \
+  "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), \
+  "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]), "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]), \
+  "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]), "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39]), \
+  "+f"(s[40]), "+f"(s[41]), "+f"(s[42]), "+f"(s[43]), "+f"(s[44]), "+f"(s[45]), "+f"(s[46]), "+f"(s[47]), \
+  "+f"(s[48]), "+f"(s[49]), "+f"(s[50]), "+f"(s[51]), "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]), \
+  "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]), "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
 
 // sum += left right^T; both matrices have the sum's 16 numbers side by side.
 __device__ __forceinline__ void add_product(Sum& sum, u64 left, u64 right) {
@@ -314,41 +201,21 @@ __device__ __forceinline__ void add_product(Sum& sum, u64 left, u64 right) {
       "{\n"
       ".reg .pred p;\n"
       "setp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
-      ", %32, %33, p, 1, 1, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", %64, %65, p, 1, 1, 0, 0;\n"
       "}"
       : SUM_FLOATS(sum.v)
       : "l"(left), "l"(right));
 }
 
-// 16 columns of it from a matrix in shared memory, 64 rows as at `matrix_at`, as `add_product` reads them.
-__device__ __forceinline__ void load_left(u32 (&left)[4], u32 matrix, int warp, int step) {
-  int row = warp * 16 + lane() % 16, piece = 2 * step + lane() / 16;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(left[0]), "=r"(left[1]), "=r"(left[2]), "=r"(left[3])
-               : "r"(matrix + row * LINE + ((piece ^ (row % 8)) * 16))
-               : "memory");
-}
-__device__ __forceinline__ void add_product(Sum& sum, const u32 (&left)[4], u64 right) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
-      ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n"
-      "}"
-      : SUM_FLOATS(sum.v)
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
-}
-
-// sum += left right: `left` in registers as a thread's numbers of `Sum` are, 16 columns of it; `right` 16 rows of 64.
+// sum += left right: `left` in registers as a thread's numbers of `Sum` are, 16 columns of it; `right` has 16 rows.
 __device__ __forceinline__ void add_mixed(Sum& sum, const u32 (&left)[4], u64 right) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
       "setp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM_OPERANDS
-      ", {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
       "}"
       : SUM_FLOATS(sum.v)
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));

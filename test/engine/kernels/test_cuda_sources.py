@@ -15,6 +15,8 @@ SIZES = {"HEADS": 16, "KV_HEADS": 8, "BLOCK": 16}
 def test_a_source_compiles_and_spills_nothing(block: int) -> None:
     compiled = compile_source("sample_attention", SIZES | {"BLOCK": block})
     assert compiled.code.startswith(b"\x7fELF")
+    if not compiled.log:
+        pytest.skip("this NVRTC says nothing of registers: the pinned one does, `make test-kernels`")
     assert "0 bytes spill stores, 0 bytes spill loads" in compiled.log
     assert "serialized" not in compiled.log, "the compiler makes the tensor cores wait"
 

@@ -52,10 +52,11 @@ $(STAMPS)/vllm: pyproject.toml $(STAMPS)/packages
 	@touch $@
 
 # Neither do Triton and vLLM for the CPU get on in one process, nor is there a Triton for every machine.
-KERNEL_TESTS := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest $(SIDE_BY_SIDE) test/engine/kernels
+KERNEL_TESTS := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/triton/nvidia/cu13/lib \
+  $(BIN)/python -m pytest $(SIDE_BY_SIDE) test/engine/kernels
 
 $(STAMPS)/triton: pyproject.toml $(STAMPS)/packages
-	@echo "[+] Triton, for tests of the GPU kernels on a CPU"
+	@echo "[+] Triton and a CUDA compiler, for tests of the GPU kernels on a CPU"
 	@$(PIP) --no-deps --upgrade --target $(VENV)/triton --group triton || \
 	  echo "there is no Triton for this machine: the tests of the GPU kernels will be skipped"
 	@touch $@

@@ -16,7 +16,6 @@ from rclpy.utilities import remove_ros_args
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import ConfigurationError
 from alpamayo_ros.engine.base import Engine
-from alpamayo_ros.engine.python_lock import share_python_lock
 from alpamayo_ros.ros.executor import serve
 from alpamayo_ros.ros.node import AlpamayoNode
 from alpamayo_ros.standard_streams import open_closed_streams
@@ -44,7 +43,6 @@ def run(argv: Sequence[str] | None = None, make_engine: Callable[[Settings], Eng
     """
     open_closed_streams()
     _log_other_packages()
-    share_python_lock()
     stop = stop_on_signals()
     argv = list(sys.argv if argv is None else argv)
     try:

@@ -115,13 +115,13 @@ class FusedExpert:
         next_norms = [*(layer.first_norm for layer in self._layers[1:]), self._norm]
         for index, (layer, next_norm) in enumerate(zip(self._layers, next_norms, strict=True)):
             mixed = self._attention(index, layer, normed, context, few)
-            attended = self._added_up(self._product(mixed, layer.out, self._tiles.out, few))
+            attended = self._change(hidden, mixed, layer.out, self._tiles.out, few)
             normed = add_and_norm(hidden, attended, layer.second_norm, self._eps)
             if few:
                 inner = gated_product(normed, layer.gate_up, self._tiles.gate_up)
             else:
                 inner = gate(functional.linear(normed, layer.gate_up))
-            change = self._added_up(self._product(inner, layer.down, self._tiles.down, few))
+            change = self._change(hidden, inner, layer.down, self._tiles.down, few)
             normed = add_and_norm(hidden, change, next_norm, self._eps)
         return normed.view(embeddings.shape)
 
@@ -134,8 +134,14 @@ class FusedExpert:
         """As [parts, rows, columns]."""
         return split_product(x, weight, tiles) if few else functional.linear(x, weight)[None]
 
-    def _added_up(self, parts: Tensor) -> Tensor:
-        return parts if self._sum_over_ranks is None else self._sum_over_ranks(parts.sum(0))[None]
+    def _change(self, hidden: Tensor, x: Tensor, weight: Tensor, tiles: Tiles, few: bool) -> Tensor | None:
+        """A product as [parts, rows, columns], for the next norm to add to the residual stream; None: it is added."""
+        if self._sum_over_ranks is not None:
+            return self._sum_over_ranks(self._product(x, weight, tiles, few).sum(0))[None]
+        if few:
+            return split_product(x, weight, tiles)
+        hidden.addmm_(x, weight.t())
+        return None
 
 
 def attend(index: int, head_norms: HeadNorms, kv_heads: int, parts: Tensor, context: Context) -> Tensor:

@@ -37,13 +37,16 @@ class PagedContext:
 
 
 def attention_for(device: torch.device) -> Attend:
-    """The kernel on CUDA, plain torch elsewhere."""
+    """Kernels on CUDA, one for few trajectories and one for many; plain torch elsewhere."""
     if device.type != "cuda":
         return attend
+    from alpamayo_ros.engine.kernels.sample_attention import attend_to_prefix_and_own
     from alpamayo_ros.engine.kernels.split_attention import attend_with_own  # Triton is there where CUDA is
 
     def by_kernel(query: Tensor, key: Tensor, value: Tensor, layer: LayerCache, prefixes: PagedPrefixes) -> Tensor:
-        return attend_with_own(query, key, value, layer.keys, layer.values, prefixes.block_table, prefixes.lengths)
+        all_of_it = (query, key, value, layer.keys, layer.values, prefixes.block_table, prefixes.lengths)
+        mixed = attend_to_prefix_and_own(*all_of_it)
+        return attend_with_own(*all_of_it) if mixed is None else mixed
 
     return by_kernel
 

@@ -57,6 +57,9 @@ def gate(both: Tensor) -> Tensor:
     return result
 
 
+MANY_TOKENS = 128  # from here on a program takes all heads of a token: there are enough programs without
+
+
 @dataclass(frozen=True, eq=False)
 class HeadNorms:
     """RMSNorm of each head of queries and keys."""
@@ -94,7 +97,9 @@ def norm_and_rotate(
     kv_heads, dim = to.keys.shape[2:]
     heads = columns // dim - 2 * kv_heads
     query = to.keys.new_empty(tokens, heads, dim)
-    _rotate_kernel[(tokens, kv_heads)](
+    together = kv_heads if tokens >= MANY_TOKENS else 1
+    asked = triton.next_power_of_2(together * heads // kv_heads)
+    _rotate_kernel[(tokens, kv_heads // together)](
         parts,
         norms.query,
         norms.key,
@@ -113,10 +118,13 @@ def norm_and_rotate(
         PARTS=count,
         GROUP=heads // kv_heads,
         KV_HEADS=kv_heads,
+        TOGETHER=together,
+        ASKED=asked,
+        KEPT=triton.next_power_of_2(together),
         HALF=dim // 2,
         SIZE=to.keys.shape[1],
         SLOTS=to.slots is not None,
-        num_warps=1,
+        num_warps=max(1, min(8, asked * dim // 512)),
         **launch_options(parts.device),
     )
     return query
@@ -198,15 +206,18 @@ def _rotate_kernel(
     PARTS: tl.constexpr,
     GROUP: tl.constexpr,
     KV_HEADS: tl.constexpr,
+    TOGETHER: tl.constexpr,  # KV heads of a program
+    ASKED: tl.constexpr,  # their query heads, and they, or more: powers of two
+    KEPT: tl.constexpr,
     HALF: tl.constexpr,
     SIZE: tl.constexpr,
     SLOTS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """One token, and one KV head with the query heads that share it."""
-    token = tl.program_id(0)
-    head = tl.program_id(1)
-    half = tl.arange(0, HALF)
+    """One token, and some KV heads with the query heads that share them."""
+    token = tl.program_id(0).to(tl.int64)
+    first_head = tl.program_id(1) * TOGETHER
+    half = tl.arange(0, HALF)[None, :]
     query_first = tl.load(query_norm + half).to(tl.float32)
     query_second = tl.load(query_norm + HALF + half).to(tl.float32)
     key_first = tl.load(key_norm + half).to(tl.float32)
@@ -215,38 +226,43 @@ def _rotate_kernel(
     angle = ((token // row_tokens) * angles + token % angles) * (2 * HALF) + half
     cosine = tl.load(cosines + angle).to(tl.float32)
     sine = tl.load(sines + angle).to(tl.float32)
-    base = parts + token.to(tl.int64) * ((GROUP + 2) * KV_HEADS * 2 * HALF)
-    for number in tl.static_range(GROUP):
-        at = (head * GROUP + number) * 2 * HALF + half
-        first = _sum_parts(base + at, None, part, PARTS)
-        second = _sum_parts(base + at + HALF, None, part, PARTS)
-        first, second = _turn(first, second, query_first, query_second, cosine, sine, eps, HALF)
-        to = query + token.to(tl.int64) * (GROUP * KV_HEADS * 2 * HALF) + at
-        tl.store(to, first.to(query.dtype.element_ty))
-        tl.store(to + HALF, second.to(query.dtype.element_ty))
+    base = parts + token * ((GROUP + 2) * KV_HEADS * 2 * HALF)
 
-    slot = token.to(tl.int64)
+    asked = tl.arange(0, ASKED)[:, None]
+    exists = asked < TOGETHER * GROUP
+    at = (first_head * GROUP + asked) * 2 * HALF + half
+    first = _sum_parts(base + at, exists, part, PARTS)
+    second = _sum_parts(base + at + HALF, exists, part, PARTS)
+    first, second = _turn(first, second, query_first, query_second, cosine, sine, eps, HALF)
+    to = query + token * (GROUP * KV_HEADS * 2 * HALF) + at
+    tl.store(to, first.to(query.dtype.element_ty), mask=exists)
+    tl.store(to + HALF, second.to(query.dtype.element_ty), mask=exists)
+
+    slot = token
     if SLOTS:
         slot = tl.load(slots + token).to(tl.int64)
     block = slot // SIZE
     place = slot % SIZE
+    kept = tl.arange(0, KEPT)[:, None]
+    exists = kept < TOGETHER
+    head = first_head + kept
     at = base + (GROUP * KV_HEADS + head) * 2 * HALF + half
-    first = _sum_parts(at, None, part, PARTS)
-    second = _sum_parts(at + HALF, None, part, PARTS)
+    first = _sum_parts(at, exists, part, PARTS)
+    second = _sum_parts(at + HALF, exists, part, PARTS)
     first, second = _turn(first, second, key_first, key_second, cosine, sine, eps, HALF)
     to = keys + block * key_block + place * key_place + head * key_head + half
-    tl.store(to, first.to(keys.dtype.element_ty))
-    tl.store(to + HALF, second.to(keys.dtype.element_ty))
+    tl.store(to, first.to(keys.dtype.element_ty), mask=exists)
+    tl.store(to + HALF, second.to(keys.dtype.element_ty), mask=exists)
     at += KV_HEADS * 2 * HALF
     to = values + block * value_block + place * value_place + head * value_head + half
-    tl.store(to, _sum_parts(at, None, part, PARTS).to(values.dtype.element_ty))
-    tl.store(to + HALF, _sum_parts(at + HALF, None, part, PARTS).to(values.dtype.element_ty))
+    tl.store(to, _sum_parts(at, exists, part, PARTS).to(values.dtype.element_ty), mask=exists)
+    tl.store(to + HALF, _sum_parts(at + HALF, exists, part, PARTS).to(values.dtype.element_ty), mask=exists)
 
 
 @triton.jit
 def _turn(first, second, norm_first, norm_second, cosine, sine, eps, HALF: tl.constexpr):
-    """RMSNorm of a head, then its halves turned as pairs."""
-    scale = tl.rsqrt((tl.sum(first * first, 0) + tl.sum(second * second, 0)) / (2 * HALF) + eps)
+    """RMSNorm of heads, then their halves turned as pairs: two of [heads, HALF]."""
+    scale = tl.rsqrt((tl.sum(first * first, 1) + tl.sum(second * second, 1)) / (2 * HALF) + eps)[:, None]
     first = first * scale * norm_first
     second = second * scale * norm_second
     return first * cosine - second * sine, second * cosine + first * sine

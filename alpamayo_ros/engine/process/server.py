@@ -41,7 +41,6 @@ from alpamayo_ros.engine.process.wire import (
     encode,
     receive_bytes,
 )
-from alpamayo_ros.engine.python_lock import share_python_lock
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,6 @@ BEAT = 0.25  # s between two signs of life
 def serve(connection: Connection) -> NoReturn:
     """Serve until the other end of the connection is closed; then the process ends."""
     faulthandler.enable()
-    share_python_lock()
     for number in (signal.SIGINT, signal.SIGTERM):  # they may come to all processes; only the node may end this one
         signal.signal(number, lambda _number, _frame: None)
     port = Port(connection)

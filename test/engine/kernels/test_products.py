@@ -9,6 +9,7 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 
+from alpamayo_ros.engine.kernels import between_products
 from alpamayo_ros.engine.kernels.between_products import (
     Destination,
     HeadNorms,
@@ -114,9 +115,21 @@ def test_parts_of_a_product_added_to_the_residual_stream(
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("paged", [False, True])
-def test_norm_and_rotation_of_heads(count: int, paged: bool, dtype: torch.dtype, device: torch.device) -> None:
+@pytest.mark.parametrize("many", [False, True])  # a program for each KV head, or for each token
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 2), (9, 3)])
+def test_norm_and_rotation_of_heads(
+    count: int,
+    paged: bool,
+    many: bool,
+    heads: int,
+    kv_heads: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(between_products, "MANY_TOKENS", 1 if many else 1000)
     torch.manual_seed(0)
-    rows, samples, tokens, heads, kv_heads, dim, size = 2, 3, 4, 4, 2, 32, 16
+    rows, samples, tokens, dim, size = 2, 3, 4, 32, 16
     total = rows * samples * tokens
     parts = torch.randn(count, total, (heads + 2 * kv_heads) * dim, device=device).to(dtype if count == 1 else None)
     norms = HeadNorms(*(1 + 0.1 * torch.randn(2, dim, device=device)).to(dtype), EPS)

@@ -1,0 +1,69 @@
+"""Attention of many trajectories to a prefix and to their own tokens, on a GPU that can (cuda/sample_attention.cu)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from alpamayo_ros.engine.kernels.cuda_program import in_pieces, on_device, tensor_map, usable_kernel
+from alpamayo_ros.engine.kernels.launch import multiprocessors
+
+TOKENS = 64  # of a trajectory
+DIM = 128
+THREADS = 384
+KEYS_BOX = (1, 16, 1, 64)  # of [blocks, block_size, kv_heads, dim]: what is copied at once
+LEAST_SHARE = 0.75  # of the multiprocessors that there has to be a program for; else the keys are split
+
+
+def attend_to_prefix_and_own(
+    query: Tensor,
+    own_keys: Tensor,
+    own_values: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    block_table: Tensor,
+    lengths: Tensor,
+) -> Tensor | None:
+    """The same function as `split_attention.attend_with_own`, for as many trajectories as fill a GPU.
+
+    Returns:
+        [R, G, N, heads, dim], or None: it isn't made for these shapes, or for this GPU.
+    """
+    rows, samples, tokens, heads, dim = query.shape
+    kv_heads = keys.shape[2]
+    if (
+        (tokens, dim, heads, query.dtype) != (TOKENS, DIM, 2 * kv_heads, torch.bfloat16)
+        or rows * samples * kv_heads < LEAST_SHARE * multiprocessors(query.device)
+        or not (query.is_contiguous() and own_keys.is_contiguous() and own_values.is_contiguous())
+        or not (in_pieces(keys) and in_pieces(values) and keys.shape[1] % KEYS_BOX[1] == 0)
+    ):
+        return None
+    sizes = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", keys.shape[1]))
+    kernel = usable_kernel("sample_attention", sizes, keys.device)
+    if kernel is None:
+        return None
+    mixed = torch.empty_like(query)
+    kernel.launch(
+        (kv_heads, rows * samples),
+        THREADS,
+        (
+            _maps(keys, values),
+            *(query, own_keys, own_values, mixed, block_table, lengths),
+            *(block_table.stride(0), samples),
+            math.log2(math.e) / math.sqrt(dim),
+        ),
+    )
+    return mixed
+
+
+_known_maps: dict[tuple[object, ...], Tensor] = {}  # graphs read them, so none is ever forgotten
+
+
+def _maps(keys: Tensor, values: Tensor) -> Tensor:
+    at = (keys.device, *((each.data_ptr(), each.shape, each.stride()) for each in (keys, values)))
+    if at not in _known_maps:
+        described = b"".join(tensor_map(each, KEYS_BOX) for each in (keys, values))
+        _known_maps[at] = on_device(described, keys.device)
+    return _known_maps[at]

@@ -41,16 +41,21 @@ class Case:
 
 
 BASE = SamplingOptions(max_reasoning_tokens=REASONING_TOKENS)
+GUIDED = replace(BASE, guidance_weight=1.5)
+ROUTE = "Turn left in 30m"
 CASES = {
     "1": Case(BASE, nvidia_ms=1449),
     "6": Case(replace(BASE, num_samples=6), nvidia_ms=2389),
     "16": Case(replace(BASE, num_samples=16), nvidia_ms=4473),
     "6 independent": Case(replace(BASE, num_samples=6, reasoning="independent"), nvidia_ms=2389),
     "16 independent": Case(replace(BASE, num_samples=16, reasoning="independent"), nvidia_ms=4473),
-    "guided": Case(replace(BASE, guidance_weight=1.5), navigation="Turn left in 30m", nvidia_ms=1993),
+    "guided": Case(GUIDED, navigation=ROUTE, nvidia_ms=1993),
     "draft": Case(BASE, draft=True, nvidia_ms=1449),
     "prepared": Case(BASE, prepared=True, nvidia_ms=1449),
     "draft prepared": Case(BASE, draft=True, prepared=True, nvidia_ms=1449),
+    "16 prepared": Case(replace(BASE, num_samples=16), prepared=True, nvidia_ms=4473),
+    "guided prepared": Case(GUIDED, navigation=ROUTE, prepared=True, nvidia_ms=1993),
+    "guided draft": Case(GUIDED, navigation=ROUTE, draft=True, nvidia_ms=1993),
     "off": Case(replace(BASE, reasoning="off")),
     "jpeg": Case(BASE, jpegs=True),
 }

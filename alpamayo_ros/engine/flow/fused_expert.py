@@ -115,13 +115,13 @@ class FusedExpert:
         next_norms = [*(layer.first_norm for layer in self._layers[1:]), self._norm]
         for index, (layer, next_norm) in enumerate(zip(self._layers, next_norms, strict=True)):
             mixed = self._attention(index, layer, normed, context, few)
-            attended = self._change(hidden, mixed, layer.out, self._tiles.out, few)
+            attended = self._add_or_give(hidden, mixed, layer.out, self._tiles.out, few)
             normed = add_and_norm(hidden, attended, layer.second_norm, self._eps)
             if few:
                 inner = gated_product(normed, layer.gate_up, self._tiles.gate_up)
             else:
                 inner = gate(functional.linear(normed, layer.gate_up))
-            change = self._change(hidden, inner, layer.down, self._tiles.down, few)
+            change = self._add_or_give(hidden, inner, layer.down, self._tiles.down, few)
             normed = add_and_norm(hidden, change, next_norm, self._eps)
         return normed.view(embeddings.shape)
 
@@ -134,7 +134,7 @@ class FusedExpert:
         """As [parts, rows, columns]."""
         return split_product(x, weight, tiles) if few else functional.linear(x, weight)[None]
 
-    def _change(self, hidden: Tensor, x: Tensor, weight: Tensor, tiles: Tiles, few: bool) -> Tensor | None:
+    def _add_or_give(self, hidden: Tensor, x: Tensor, weight: Tensor, tiles: Tiles, few: bool) -> Tensor | None:
         """A product as [parts, rows, columns], for the next norm to add to the residual stream; None: it is added."""
         if self._sum_over_ranks is not None:
             return self._sum_over_ranks(self._product(x, weight, tiles, few).sum(0))[None]

@@ -1,7 +1,8 @@
 """Attention of the action tokens: to a prefix in a paged cache, and to those of their own sample.
 
-Nothing is written into the cache and the prefix is copied nowhere. On CUDA it is a kernel
-(kernels/split_attention.py); the plain torch that is here serves a CPU, and is the truth for tests of the kernel.
+Nothing is written into the cache and the prefix is copied nowhere. On CUDA kernels do it
+(kernels/split_attention.py and sample_attention.py); the plain torch that is here serves a CPU, and is the truth for
+tests of them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import ctypes
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 LOG = logging.getLogger(__name__)
 SOURCES = files(__package__) / "cuda"
 HEADERS = ("hopper.cuh",)
+ARCHITECTURE = "sm_90a"  # Hopper with what other GPUs don't have
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,12 @@ class MachineCode:
     log: str  # of the compiler: registers and what did not fit into them
 
 
-def compile_source(name: str, constants: Mapping[str, int], architecture: str = "sm_90a") -> MachineCode:
+def compile_source(name: str, constants: Mapping[str, int]) -> MachineCode:
     """Compile `cuda/NAME.cu`; needs no GPU.
 
     Args:
         name: Of the source.
         constants: What it leaves open.
-        architecture: Of the GPU.
 
     Raises:
         ImportError: there is no cuda-bindings.
@@ -44,7 +44,7 @@ def compile_source(name: str, constants: Mapping[str, int], architecture: str = 
     source = (SOURCES / f"{name}.cu").read_bytes()
     names = [header.encode() for header in HEADERS]
     program = _checked(nvrtc.nvrtcCreateProgram(source, f"{name}.cu".encode(), len(headers), headers, names))
-    options = ["--std=c++17", "--ptxas-options=-v", f"--gpu-architecture={architecture}"]
+    options = ["--std=c++17", "--ptxas-options=-v", f"--gpu-architecture={ARCHITECTURE}"]
     options += [f"-D{key}={value}" for key, value in constants.items()]
     (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
@@ -66,13 +66,13 @@ class CudaKernel:
     device: torch.device
     shared_bytes: int  # all that a program can have
 
-    def launch(self, grid: tuple[int, int], threads: int, arguments: tuple[Tensor | int | float, ...]) -> None:
+    def launch(self, grid: tuple[int, int], threads: int, arguments: tuple[Any, ...]) -> None:
         """Queue it on the device's current stream.
 
         Args:
             grid: Programs.
             threads: Of a program.
-            arguments: Tensors are pointers, ints 64 bits, floats 32.
+            arguments: Tensors are pointers, ints 64 bits, floats 32; tensor maps are copied, also into a graph.
         """
         from cuda.bindings import driver
 
@@ -100,8 +100,13 @@ def usable_kernel(name: str, constants: tuple[tuple[str, int], ...], device: tor
     assert not torch.cuda.is_current_stream_capturing(), "what is recorded runs once before"
     try:
         return _load(name, compile_source(name, dict(constants)).code, device)
-    except (ImportError, RuntimeError) as error:
-        LOG.warning("%s.cu can't be used, and what takes its place is slower: %s", name, error)
+    except (ImportError, OSError, RuntimeError) as error:
+        LOG.warning(
+            "%s.cu can't be used, and what takes its place is slower; it needs cuda-bindings and nvidia-cuda-nvrtc of "
+            "PyTorch's CUDA version: %s",
+            name,
+            error,
+        )
         return None
 
 
@@ -128,52 +133,65 @@ def in_pieces(memory: Tensor) -> bool:
     return last == 1 and not any(stride * memory.itemsize % 16 for stride in strides) and memory.data_ptr() % 16 == 0
 
 
-MAP_BYTES = 128
+MAP_BYTES, MAP_ALIGNMENT = 128, 128
+BFLOAT16, NOT_INTERLEAVED, TURNED_BY_128_BYTES, PROMOTED_TO_256_BYTES, ZERO_OUTSIDE = 9, 0, 3, 3, 0  # as in cuda.h
 
 
-def tensor_map(memory: Tensor, box: Sequence[int]) -> bytes:
+class Map(ctypes.Structure):
+    """CUtensorMap, as an argument of a kernel."""
+
+    _fields_ = (("opaque", ctypes.c_char * MAP_BYTES),)
+
+
+def tensor_map(memory: Tensor, box: Sequence[int]) -> Any:
     """How the tensor memory accelerator finds boxes of a bfloat16 tensor; it turns them by 128 bytes as it copies.
 
     Args:
         memory: At most five dimensions, in pieces.
         box: The size of a box in each; 64 in the last one.
 
-    Raises:
-        RuntimeError: the driver can't describe it.
+    Returns:
+        An argument of a kernel (`const __grid_constant__`), or None, with a warning: the driver can't describe it.
     """
-    from cuda.bindings import driver
-
     assert memory.dtype == torch.bfloat16
-    sizes = [driver.cuuint64_t(size) for size in reversed(memory.shape)]
-    strides = [driver.cuuint64_t(stride * memory.itemsize) for stride in reversed(memory.stride()[:-1])]
-    described = _checked(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            memory.ndim,
-            memory.data_ptr(),
-            sizes,
-            strides,
-            [driver.cuuint32_t(size) for size in reversed(box)],
-            [driver.cuuint32_t(1)] * memory.ndim,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+    return _described(memory.data_ptr(), tuple(memory.shape), memory.stride(), tuple(box))
+
+
+@lru_cache(maxsize=1024)
+def _described(address: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> Any:
+    """By the driver itself: cuda-bindings gives it memory that isn't aligned (NVIDIA/cuda-python, 1692)."""
+    rank = len(shape)
+    memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    described = (ctypes.c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % MAP_ALIGNMENT)
+    error = _driver().cuTensorMapEncodeTiled(
+        ctypes.byref(described),
+        BFLOAT16,
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * rank)(*reversed(shape)),
+        (ctypes.c_uint64 * (rank - 1))(*(stride * torch.bfloat16.itemsize for stride in reversed(strides[:-1]))),
+        (ctypes.c_uint32 * rank)(*reversed(box)),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        NOT_INTERLEAVED,
+        TURNED_BY_128_BYTES,
+        PROMOTED_TO_256_BYTES,
+        ZERO_OUTSIDE,
     )
-    return ctypes.string_at(described.getPtr(), MAP_BYTES)
+    if error:
+        LOG.warning("no tensor map for %s by %s, and what takes its place is slower: error %d", shape, strides, error)
+        return None
+    return Map.from_buffer_copy(described)
 
 
-def on_device(described: bytes, device: torch.device) -> Tensor:
-    """Bytes that kernels read, such as maps."""
-    assert not torch.cuda.is_current_stream_capturing(), "what is recorded runs once before"
-    return torch.frombuffer(bytearray(described), dtype=torch.uint8).to(device)
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")  # which PyTorch has loaded
 
 
-def _c_type(argument: Tensor | float) -> Any:
+def _c_type(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p
-    return ctypes.c_longlong if isinstance(argument, int) else ctypes.c_float
+    return {int: ctypes.c_longlong, float: ctypes.c_float}.get(type(argument))  # None: what the bindings point to
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:

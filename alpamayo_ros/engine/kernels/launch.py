@@ -16,7 +16,8 @@ INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1: on the CPU, 
 def wait_for_inputs(DEPENDENT: tl.constexpr):
     """Wait until the kernel before has written everything, and let the kernel after start.
 
-    What a kernel loads before this may only be what no kernel of the same stream writes, such as weights.
+    What a kernel loads before this may only be what no kernel of the same stream writes, such as weights, or what those
+    before the last one have written (sample_attention.py).
     """
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()

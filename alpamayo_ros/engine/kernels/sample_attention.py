@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from alpamayo_ros.engine.kernels.cuda_program import in_pieces, on_device, tensor_map, usable_kernel
+from alpamayo_ros.engine.kernels.cuda_program import in_pieces, tensor_map, usable_kernel
 from alpamayo_ros.engine.kernels.launch import multiprocessors
 
 TOKENS = 64  # of a trajectory
@@ -28,13 +28,17 @@ def attend_to_prefix_and_own(
 ) -> Tensor | None:
     """The same function as `split_attention.attend_with_own`, for as many trajectories as fill a GPU.
 
+    The cache, the block table and the lengths are read while the kernel before may still run, so that one may not write
+    them: the expert's rotates queries. Those before it are done, since it has waited for them.
+
     Returns:
         [R, G, N, heads, dim], or None: it isn't made for these shapes, or for this GPU.
     """
     rows, samples, tokens, heads, dim = query.shape
     kv_heads = keys.shape[2]
     if (
-        (tokens, dim, heads, query.dtype) != (TOKENS, DIM, 2 * kv_heads, torch.bfloat16)
+        (tokens, dim, heads) != (TOKENS, DIM, 2 * kv_heads)
+        or any(each.dtype != torch.bfloat16 for each in (query, own_keys, own_values, keys, values))
         or rows * samples * kv_heads < LEAST_SHARE * multiprocessors(query.device)
         or not (query.is_contiguous() and own_keys.is_contiguous() and own_values.is_contiguous())
         or not (in_pieces(keys) and in_pieces(values) and keys.shape[1] % KEYS_BOX[1] == 0)
@@ -44,26 +48,18 @@ def attend_to_prefix_and_own(
     kernel = usable_kernel("sample_attention", sizes, keys.device)
     if kernel is None:
         return None
+    maps = [tensor_map(each, KEYS_BOX) for each in (keys, values)]
+    if None in maps:
+        return None
     mixed = torch.empty_like(query)
     kernel.launch(
         (kv_heads, rows * samples),
         THREADS,
         (
-            _maps(keys, values),
+            *maps,
             *(query, own_keys, own_values, mixed, block_table, lengths),
             *(block_table.stride(0), samples),
             math.log2(math.e) / math.sqrt(dim),
         ),
     )
     return mixed
-
-
-_known_maps: dict[tuple[object, ...], Tensor] = {}  # graphs read them, so none is ever forgotten
-
-
-def _maps(keys: Tensor, values: Tensor) -> Tensor:
-    at = (keys.device, *((each.data_ptr(), each.shape, each.stride()) for each in (keys, values)))
-    if at not in _known_maps:
-        described = b"".join(tensor_map(each, KEYS_BOX) for each in (keys, values))
-        _known_maps[at] = on_device(described, keys.device)
-    return _known_maps[at]

@@ -26,7 +26,11 @@ def hopper(device: torch.device) -> torch.device:
     return device
 
 
-def make_cache(device: torch.device, block: int = BLOCK) -> LayerCache:
+def make_cache(device: torch.device, block: int = BLOCK, packed: bool = False) -> LayerCache:
+    """Packed: as vLLM may have it, keys and values of a token side by side, one KV head of a block after another."""
+    if packed:
+        memory = torch.randn(2 * BLOCKS + 1, KV_HEADS, block, 2 * DIM, device=device).bfloat16().transpose(1, 2)
+        return LayerCache(memory[..., :DIM], memory[..., DIM:])
     shape = (2 * BLOCKS + 1, block, KV_HEADS, DIM)
     return LayerCache(*(torch.randn(shape, device=device).bfloat16() for _ in "kv"))
 
@@ -55,11 +59,23 @@ def off(left: Tensor, right: Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("samples", "lengths"),
-    [(16, (3106,)), (13, (3072,)), (16, (37,)), (16, (1,)), (16, (128,)), (16, (129,)), (1, tuple(range(3071, 3087)))],
+    [
+        (16, (3106,)),
+        (13, (3072,)),
+        (16, (37,)),
+        (16, (1,)),
+        (16, (48,)),
+        (16, (128,)),
+        (16, (129,)),
+        (16, (256,)),
+        (1, tuple(range(3071, 3087))),
+    ],
 )
-@pytest.mark.parametrize("block", [16, 32])
-def test_it_is_attention_in_float32(samples: int, lengths: tuple[int, ...], block: int, hopper: torch.device) -> None:
-    cache, prefixes = make_cache(hopper, block), make_prefixes(lengths, hopper)
+@pytest.mark.parametrize(("block", "packed"), [(16, False), (16, True), (32, False), (128, True)])
+def test_it_is_attention_in_float32(
+    samples: int, lengths: tuple[int, ...], block: int, packed: bool, hopper: torch.device
+) -> None:
+    cache, prefixes = make_cache(hopper, block, packed), make_prefixes(lengths, hopper)
     tokens = make_tokens(len(lengths), samples, hopper)
     ours = by_cuda(tokens, cache, prefixes)
     assert ours is not None

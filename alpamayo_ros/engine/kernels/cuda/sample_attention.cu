@@ -21,10 +21,6 @@ static_assert(SHARED <= 227 * 1024);
 
 constexpr float LOWEST = -1e30f;
 
-struct Maps {  // of the cache: dimension, KV head, place in a block, block; boxes of 64 dimensions by UNIT places
-  Map keys, values;
-};
-
 // --- keys and values, by one warp, of which a lane copies a unit
 
 __device__ __forceinline__ void load_stage(Stages& stages, const Map& map, int head, int first, int block, int units) {
@@ -38,7 +34,8 @@ __device__ __forceinline__ void load_stage(Stages& stages, const Map& map, int h
 }
 
 // In the order in which they are used: keys are a stage ahead of values.
-__device__ __forceinline__ void load_all(Stages stages, const Maps& maps, int head, const int* table, int length) {
+__device__ __forceinline__ void load_all(Stages stages, const Map& keys, const Map& values, int head, const int* table,
+                                         int length) {
   constexpr int UNITS = KEYS / UNIT;
   int units = (length + UNIT - 1) / UNIT, count = (units + UNITS - 1) / UNITS;
   int blocks[2];  // of this lane's unit, in the stage and the one before
@@ -46,8 +43,8 @@ __device__ __forceinline__ void load_all(Stages stages, const Maps& maps, int he
     int first = stage * UNITS;
     blocks[1] = blocks[0];
     if (first + lane() < units && lane() < UNITS) blocks[0] = table[(first + lane()) * UNIT / BLOCK];
-    if (stage < count) load_stage(stages, maps.keys, head, first, blocks[0], min(units - first, UNITS));
-    if (stage > 0) load_stage(stages, maps.values, head, first - UNITS, blocks[1], min(units - first + UNITS, UNITS));
+    if (stage < count) load_stage(stages, keys, head, first, blocks[0], min(units - first, UNITS));
+    if (stage > 0) load_stage(stages, values, head, first - UNITS, blocks[1], min(units - first + UNITS, UNITS));
   }
 }
 
@@ -235,10 +232,11 @@ __device__ __forceinline__ void multiply_all(Stages stages, u32 base, const bf16
 
 // query, mixed [T, HEADS, 128]; own keys and values [T, KV_HEADS, 128]: 64 tokens of each trajectory. tables: a row of
 // `table_row` blocks, and lengths one number, for `samples` trajectories. scale: of scores, to base 2. Grid: KV heads,
-// trajectories.
+// trajectories. Maps, of the cache: dimension, KV head, place in a block, block; boxes of 64 dimensions by UNIT places.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    sample_attention(const Maps* maps, const bf16* query, const bf16* own_keys, const bf16* own_values, bf16* mixed,
-                     const int* tables, const int* lengths, long long table_row, long long samples, float scale) {
+    sample_attention(const __grid_constant__ Map keys, const __grid_constant__ Map values, const bf16* query,
+                     const bf16* own_keys, const bf16* own_values, bf16* mixed, const int* tables, const int* lengths,
+                     long long table_row, long long samples, float scale) {
   extern __shared__ unsigned char memory[];
   u32 base = (shared_address(memory) + 1023) & ~1023u;
   u32 after = base + MATRICES * OWN_HALF;
@@ -258,6 +256,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_all(stages, base, query + asked, own_keys + own, own_values + own, mixed + asked, warp, length, scale);
   } else {  // the prefix is there before what the kernel before writes
     give_registers();
-    if (warp == USERS / 32) load_all(stages, *maps, head, tables + row * table_row, length);
+    if (warp == USERS / 32) load_all(stages, keys, values, head, tables + row * table_row, length);
   }
 }

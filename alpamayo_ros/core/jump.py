@@ -123,8 +123,10 @@ class JumpFinder:
             if before is None:  # some tell it in the odometry's frame
                 told.append(base_from_odom @ pose.linear_velocity)
         seconds = 0.0 if before is None else before.seconds + _seconds(last, pose)
+        # poses over a short way tell too little to say that the twist is wrong: one may repeat the last
+        unsure = before is None or before.seconds < 0.99e-9 * BASELINE_NS
         for velocity in told:
-            if before is None or _norm(velocity - before.velocity) <= TWIST_ERROR + ACCELERATION * seconds:
+            if unsure or before is None or _norm(velocity - before.velocity) <= TWIST_ERROR + ACCELERATION * seconds:
                 yield Motion(velocity)
 
 

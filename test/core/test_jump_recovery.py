@@ -1,0 +1,61 @@
+"""After a jump it drives on, whatever is sent, and poses that stand still for a moment are none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from odometry_drives import Poses, at, driven, jumps, moved, without_twist
+
+from alpamayo_ros.core.ego import EgoBuffer, EgoHistory
+
+
+def held(speed: float, localised_hz: float, hz: float, seconds: float = 8.0) -> Poses:
+    """Poses of a slower localiser, each sent again with a new stamp until the next is there; the twist is right."""
+    known = [math.floor(k / hz * localised_hz + 1e-9) / localised_hz for k in range(round(seconds * hz))]
+    return [at(1 + k / hz, speed * then, 0.0, 0.0, speed) for k, then in enumerate(known)]
+
+
+def has_histories_at_the_end(poses: Poses) -> bool:
+    """Whether the node's buffer has one at every pose of the last three seconds."""
+    buffer, found = EgoBuffer(300_000_000, 1.0, standstill_padding=True), []
+    for pose in poses:
+        buffer.add(pose)
+        if pose.stamp_ns > poses[-1].stamp_ns - 3e9:
+            found.append(isinstance(buffer.history(pose.stamp_ns), EgoHistory))
+    return all(found)
+
+
+@pytest.mark.parametrize(
+    ("localised_hz", "hz", "speed"), [(10, 50, 14.0), (10, 20, 18.0), (10, 20, 27.0), (20, 100, 27.0)]
+)
+def test_poses_that_come_less_often_than_they_are_sent_are_no_jumps(localised_hz: int, hz: int, speed: float) -> None:
+    poses = held(speed, localised_hz, hz)
+    assert jumps(poses) == []
+    assert has_histories_at_the_end(poses)
+    assert len(jumps(moved(poses, 2 * hz, len(poses), 3.0, math.pi / 2))) == 1
+
+
+def test_over_a_short_time_stamps_tell_no_speed() -> None:
+    """Of 100 poses a second each second one is stamped 4 ms late, then none come for 0.25 s."""
+    poses = [replace(pose, stamp_ns=pose.stamp_ns + n % 2 * 4_000_000) for n, pose in enumerate(driven(20.0, 100))]
+    for last in (200, 201):
+        assert jumps(without_twist(poses[:last] + poses[last + 25 :])) == []
+
+
+@pytest.mark.parametrize("hz", [10, 50])
+def test_a_jump_tells_nothing_of_the_speed_after_it(hz: int) -> None:
+    assert jumps(without_twist(moved(driven(10.0, hz), 2 * hz, 4 * hz, 50.0, 0.0))) == [2 * hz]
+
+
+def test_a_localiser_that_runs_away_faster_than_any_vehicle_jumps_at_every_step() -> None:
+    poses = without_twist(driven(10.0, 10))
+    for first in range(20, 25):
+        poses = moved(poses, first, len(poses), 20.0, math.pi / 2)
+    assert jumps(poses) == [20, 21, 22, 23, 24]
+
+
+def test_a_jump_that_comes_again_later_is_one_again() -> None:
+    poses = moved(moved(driven(10.0, 10), 15, 40, 3.0, math.pi / 2), 25, 40, 3.0, math.pi / 2)
+    assert jumps(poses) == [15, 25]

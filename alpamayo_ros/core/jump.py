@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alpamayo_ros.core.rotation import matrix_from_quaternion
+from alpamayo_ros.core.rotation import matrix_from_quaternion, rotation_vector
 from alpamayo_ros.core.types import Array, EgoPose
 
 # A step is too long when it is longer by `max_jump` (in angle by JUMP_ANGLE) than half as much again as the twist, or
@@ -32,13 +32,15 @@ class Motion:
 
     velocity: Array  # [3] m/s, in base_link at the first of them
     seconds: float = 0.0  # between them; 0: just there
+    turn: Array | None = None  # [3] rad/s, likewise
 
     @classmethod
     def between(cls, first: EgoPose, last: EgoPose) -> Motion:
         """On average."""
         seconds = _seconds(first, last)
-        moved = matrix_from_quaternion(first.orientation).T @ (last.position - first.position)
-        return cls(moved / seconds, seconds)
+        base_from_odom = matrix_from_quaternion(first.orientation).T
+        turned = rotation_vector(base_from_odom @ matrix_from_quaternion(last.orientation))
+        return cls(base_from_odom @ (last.position - first.position) / seconds, seconds, turned / seconds)
 
 
 class JumpFinder:
@@ -66,10 +68,10 @@ class JumpFinder:
         if turned or distance + speed * seconds > self._max_jump:  # else it can't be: sparing nearly all of the work
             step = Motion.between(last, pose)
             off = self._least_off(step, last, pose)
-            repeated = self._jump is not None and _off(step, self._jump) <= self._max_jump
-            if turned or ((far or off > self._max_jump) and not repeated):
+            far = far or off > self._max_jump
+            if (far and not self._goes_on(step)) or (turned and not self._turns_on(step)):
                 self._recent.clear()
-                self._jump = step if _norm(step.velocity) <= TOP_SPEED else None
+                self._jump = step
                 return {
                     "distance_m": round(distance, 3),
                     "off_m": round(off, 3),
@@ -81,6 +83,18 @@ class JumpFinder:
         self._jump, self._rate = None, angle / seconds
         self._note(last, pose)
         return None
+
+    def _goes_on(self, step: Motion) -> bool:
+        """Whether the step before was a jump that led the same way: the vehicle drives so since then."""
+        jump = self._jump
+        return jump is not None and _norm(jump.velocity) <= TOP_SPEED and _off(step, jump) <= self._max_jump
+
+    def _turns_on(self, step: Motion) -> bool:
+        """Whether the step before was a jump that turned the same way."""
+        if self._jump is None or step.turn is None or self._jump.turn is None:
+            return False
+        change = _norm(step.turn - self._jump.turn) * step.seconds
+        return _norm(self._jump.turn) <= TOP_RATE and change <= JUMP_ANGLE
 
     def _note(self, last: EgoPose, pose: EgoPose) -> None:
         recent = self._recent

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from odometry_drives import Poses, at, driven, jumps, moved, without_twist
+from odometry_drives import Poses, at, driven, jumps, moved, with_zeros, without_twist
 
 from alpamayo_ros.core.ego import EgoBuffer, EgoHistory
 
@@ -59,3 +60,21 @@ def test_a_localiser_that_runs_away_faster_than_any_vehicle_jumps_at_every_step(
 def test_a_jump_that_comes_again_later_is_one_again() -> None:
     poses = moved(moved(driven(10.0, 10), 15, 40, 3.0, math.pi / 2), 25, 40, 3.0, math.pi / 2)
     assert jumps(poses) == [15, 25]
+
+
+@pytest.mark.parametrize("source", [without_twist, with_zeros])
+@pytest.mark.parametrize(("hz", "rate"), [(5, 1.9), (5, -2.5), (4, 2.9), (2, 0.8)])
+def test_a_turn_on_the_spot_that_no_rate_tells_of_is_one_jump_and_no_more(
+    source: Callable[[Poses], Poses], hz: int, rate: float
+) -> None:
+    assert jumps(source(driven(0.0, hz, 8.0, turn=lambda t: rate if t >= 2 else 0.0))) == [2 * hz + 1]
+
+
+def test_a_heading_that_jumps_there_and_back_jumps_twice() -> None:
+    poses = without_twist(driven(0.0, 10))
+    poses[20] = replace(poses[20], orientation=at(0.0, 0.0, 0.0, 0.7 + 0.8, 0.0).orientation)
+    assert jumps(poses) == [20, 21]
+
+
+def test_a_heading_that_runs_away_faster_than_any_vehicle_jumps_at_every_step() -> None:
+    assert jumps(without_twist(driven(0.0, 10, turn=lambda t: 8.0 if 2 <= t < 3 else 0.0))) == list(range(21, 31))

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from odometry_drives import Poses, at, driven, jumps, moved, with_zeros, without_twist
+from odometry_drives import Poses, as_it_is, at, driven, in_odom, jumps, moved, with_zeros, without_twist
 
 from alpamayo_ros.core.ego import EgoBuffer, EgoHistory
+
+each_source = pytest.mark.parametrize(
+    "source", [as_it_is, without_twist, with_zeros, in_odom], ids=lambda source: source.__name__
+)
 
 
 def held(speed: float, localised_hz: float, hz: float, seconds: float = 8.0) -> Poses:
@@ -29,13 +33,48 @@ def has_histories_at_the_end(poses: Poses) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("localised_hz", "hz", "speed"), [(10, 50, 14.0), (10, 20, 18.0), (10, 20, 27.0), (20, 100, 27.0)]
+    ("localised_hz", "hz", "speed"),
+    [(10, 50, 14.0), (10, 20, 18.0), (20, 100, 27.0), (10, 50, 27.0), (10, 100, 36.0), (5, 50, 20.0), (9.9, 10, 30.0)],
 )
-def test_poses_that_come_less_often_than_they_are_sent_are_no_jumps(localised_hz: int, hz: int, speed: float) -> None:
+def test_poses_that_come_less_often_than_they_are_sent_are_no_jumps(localised_hz: float, hz: int, speed: float) -> None:
     poses = held(speed, localised_hz, hz)
     assert jumps(poses) == []
     assert has_histories_at_the_end(poses)
     assert len(jumps(moved(poses, 2 * hz, len(poses), 3.0, math.pi / 2))) == 1
+
+
+@each_source
+@pytest.mark.parametrize(("hz", "speed"), [(5, 15.0), (10, 15.0), (10, 30.0), (20, 30.0)])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pose_that_is_sent_again_once_is_no_jump(
+    source: Callable[[Poses], Poses], hz: int, speed: float, late: bool
+) -> None:
+    """The localiser is slow by one pose from then on, or was late once."""
+    poses = source(driven(speed, hz))
+    stands, last = 2 * hz, len(poses) if not late else 2 * hz + 1
+    found = list(poses)
+    for number in range(stands, last):
+        found[number] = replace(poses[number - 1], stamp_ns=poses[number].stamp_ns)
+    assert [each for each in jumps(found) if each > 1] == []  # a twist of zeros explains no first step
+
+
+@each_source
+@pytest.mark.parametrize("hz", [5, 10])
+@pytest.mark.parametrize("speed", [0.0, 10.0])
+def test_two_metres_aside_after_a_pose_that_was_sent_again_are_a_jump(
+    source: Callable[[Poses], Poses], hz: int, speed: float
+) -> None:
+    found = source(driven(speed, hz))
+    found[2 * hz] = replace(found[2 * hz - 1], stamp_ns=found[2 * hz].stamp_ns)
+    jumped = jumps(moved(found, 2 * hz + 1, len(found), 2.0, math.pi / 2))
+    assert [each for each in jumped if each > 1] == [2 * hz + 1]
+
+
+def test_a_localiser_that_stands_for_longer_has_jumped_when_it_goes_on() -> None:
+    poses = driven(10.0, 50)
+    for number in range(100, 118):
+        poses[number] = replace(poses[99], stamp_ns=poses[number].stamp_ns)
+    assert jumps(poses) == [118]
 
 
 def test_over_a_short_time_stamps_tell_no_speed() -> None:

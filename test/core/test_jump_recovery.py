@@ -34,7 +34,16 @@ def has_histories_at_the_end(poses: Poses) -> bool:
 
 @pytest.mark.parametrize(
     ("localised_hz", "hz", "speed"),
-    [(10, 50, 14.0), (10, 20, 18.0), (20, 100, 27.0), (10, 50, 27.0), (10, 100, 36.0), (5, 50, 20.0), (9.9, 10, 30.0)],
+    [
+        (10, 50, 14.0),
+        (10, 20, 18.0),
+        (20, 100, 27.0),
+        (10, 50, 27.0),
+        (10, 100, 36.0),
+        (5, 50, 20.0),
+        (9.9, 10, 30.0),
+        (4.5, 10, 25.0),
+    ],
 )
 def test_poses_that_come_less_often_than_they_are_sent_are_no_jumps(localised_hz: float, hz: int, speed: float) -> None:
     poses = held(speed, localised_hz, hz)
@@ -82,6 +91,12 @@ def test_over_a_short_time_stamps_tell_no_speed() -> None:
     poses = [replace(pose, stamp_ns=pose.stamp_ns + n % 2 * 4_000_000) for n, pose in enumerate(driven(20.0, 100))]
     for last in (200, 201):
         assert jumps(without_twist(poses[:last] + poses[last + 25 :])) == []
+
+
+def test_a_twist_counts_where_two_poses_tell_little() -> None:
+    """The second of them, 10 ms after the first, is stamped 4 ms late, then none come for 0.25 s."""
+    poses = driven(30.0, 100)
+    assert jumps([poses[0], replace(poses[1], stamp_ns=poses[1].stamp_ns + 4_000_000), *poses[25:]]) == []
 
 
 @pytest.mark.parametrize("hz", [10, 50])

@@ -75,7 +75,10 @@ def evaluate(job: Job, out: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """
     config = job.settings.builder_config()
     truth = GroundTruth(
-        job.inputs.recorded_poses(), max_gap=config.max_odometry_gap, time_offset=config.odometry_time_offset
+        job.inputs.recorded_poses(),
+        max_gap=config.max_odometry_gap,
+        max_jump=config.max_odometry_jump,
+        time_offset=config.odometry_time_offset,
     )
     answers = Answers(unfinished(out), _run(job))
     if answers.known and job.show_progress:

@@ -201,7 +201,8 @@ class LiveEvaluation:
 
     def _truth(self, t0_ns: int) -> GroundTruth:
         poses = self._between(t0_ns - SECOND_NS, t0_ns + HORIZON_NS + SECOND_NS)
-        return GroundTruth(poses, max_gap=self._settings.timing.max_odometry_gap)
+        timing = self._settings.timing
+        return GroundTruth(poses, max_gap=timing.max_odometry_gap, max_jump=timing.max_odometry_jump)
 
     def _between(self, first_ns: int, last_ns: int) -> list[EgoPose]:
         return [self._poses[stamp] for stamp in sorted(self._poses) if first_ns <= stamp <= last_ns]

@@ -1,12 +1,13 @@
 """An interrupted run goes on where it was, and comes out as if it had run in one go."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from drives import circle, record, rig, write_bag
+from drives import START_NS, circle, record, rig, write_bag
 from scenes import observation
 
 from alpamayo_ros.core.types import ConfigurationError, EngineError, Frame, Observation, Prediction, SamplingOptions
@@ -148,3 +149,15 @@ class TestFiles:
         with pytest.raises(ConfigurationError, match="in the way"):
             Answers(tmp_path / "answers", RUN)
         assert (tmp_path / "answers" / "precious").exists()
+
+
+@pytest.mark.parametrize(("max_jump", "most"), [(1.0, 19), (5.0, 64)])
+def test_the_truth_ends_at_what_the_node_calls_a_jump(tmp_path: Path, max_jump: float, most: int) -> None:
+    """The odometry is 3 m aside after 7 s: of a tick at 5 s or later less than 2 s is known, by the default."""
+    bag = write_bag(tmp_path / "drive", record(lambda t: (8.0 * t, 3.0 * (t >= 7.0), 0.0), 14.0))
+    settings = rig(max_odometry_jump=max_jump)
+    with BagReader(bag) as reader:
+        evaluate(Job(reader, BagInputs(reader, settings), settings, NullEngine(), pictures=1), tmp_path / "out")
+    ticks = [json.loads(line) for line in (tmp_path / "out" / "ticks.jsonl").read_text().splitlines()]
+    steps = [each["metrics"]["recorded_steps"] for each in ticks if 5.0 <= each["t0_ns"] * 1e-9 - START_NS * 1e-9 < 7.0]
+    assert max(steps) == most

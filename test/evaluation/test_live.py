@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drives import circle, record, rig, write_bag
+from drives import Motion, circle, record, rig, write_bag
 
 from alpamayo_ros.core.settings import Settings
 from alpamayo_ros.core.types import Skip, SkipReason
@@ -20,15 +20,21 @@ from alpamayo_ros.evaluation.result_bag import OUTPUT, ResultBag
 from alpamayo_ros.evaluation.scores import score
 
 SECONDS = 14.0
+CIRCLE = circle(8.0, 40.0)
 
 
-def evaluate_both(folder: Path, settings: Settings) -> tuple[list[Any], list[Any], LiveEvaluation]:
-    """The records of a drive along a circle, offline, and from the messages that the node would have sent."""
-    drive = write_bag(folder / "drive", record(circle(8.0, 40.0), SECONDS))
+def evaluate_both(
+    folder: Path, settings: Settings, motion: Motion = CIRCLE
+) -> tuple[list[Any], list[Any], LiveEvaluation]:
+    """The records of a drive, offline, and from the messages that the node would have sent."""
+    drive = write_bag(folder / "drive", record(motion, SECONDS))
     offline = []
     with BagReader(drive) as reader, ResultBag(folder / "results", settings, INFO) as results:
         inputs = BagInputs(reader, settings)
-        truth = GroundTruth(inputs.recorded_poses(), time_offset=settings.odometry.time_offset)
+        timing = settings.timing
+        truth = GroundTruth(
+            inputs.recorded_poses(), max_jump=timing.max_odometry_jump, time_offset=settings.odometry.time_offset
+        )
         for tick in Replay(inputs, settings, NullEngine()):
             results.write(tick)
             if tick.observation and tick.prediction and tick.chosen:
@@ -73,6 +79,15 @@ def test_errors_are_equal_within_a_micrometre(tmp_path: Path, frame: str, select
                 assert ours[name] == (expected if isinstance(expected, str) else pytest.approx(expected, abs=1e-6)), (
                     name
                 )
+
+
+def test_what_the_node_takes_for_no_jump_is_none_in_the_truth(tmp_path: Path) -> None:
+    settings = rig(max_odometry_jump=5.0)
+    offline, records, _ = evaluate_both(tmp_path, settings, lambda t: (8.0 * t, 3.0 * (t >= 6.0), 0.0))
+    live = [each for each in records if each["skip"] is None]
+    assert [each["metrics"]["recorded_steps"] for each in live] == [
+        each["metrics"]["recorded_steps"] for each in offline
+    ]
 
 
 def test_the_summary_has_what_only_a_running_node_knows(tmp_path: Path) -> None:

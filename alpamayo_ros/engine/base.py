@@ -46,7 +46,8 @@ class EngineInfo:
     checkpoint_hash: str = ""  # sha256 over the weight files' headers and sizes; "" when there is none
     quantization: str = "none"  # as in LoadOptions; answers are approximate unless "none"
     prompt_tokens: int = 0  # of the largest prompt of the rig, with a usual route; 0: without meaning here
-    cache_tokens: int = 0  # of a KV cache of fixed size, for the prompt and all texts of a tick; 0: it has none
+    cache_tokens: int = 0  # of a KV cache from which a tick takes all that its texts may need at once; 0: none such
+    image_tokens: int = 0  # of the smallest image in a prompt
 
     def describe(self) -> str:
         """One line for logs."""

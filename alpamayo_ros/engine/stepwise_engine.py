@@ -79,6 +79,7 @@ class StepwiseEngine:
             max_tokens=model.max_tokens,
             checkpoint_hash=model.checkpoint_hash,
             prompt_tokens=largest_prompt(max_cameras, model.config.images.max_tokens),
+            image_tokens=model.config.images.min_tokens,
         )
         self._model = model
         self._draw = draw

@@ -74,8 +74,13 @@ class ImageConfig:
 
     @property
     def max_tokens(self) -> int:
-        """Of an image in the prompt."""
+        """Of the largest image in a prompt."""
         return self.max_pixels // self.factor**2
+
+    @property
+    def min_tokens(self) -> int:
+        """Of the smallest image in a prompt; one more than six times as long as wide may have fewer."""
+        return math.ceil(self.min_pixels / self.factor**2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -170,12 +170,13 @@ class AlpamayoNode(LifecycleNodeMixin, Node):
             self.get_logger().info(f"ready after {time.monotonic() - started:.1f} s: {info.describe()}")
             if not info.trained:
                 self.get_logger().warning(f"{info.model} is not trained: its trajectories mean nothing")
-            check_limits(self.settings, info)  # once more: they may have changed while it loaded
+            self._configured = made  # every later change is checked from here on
+            check_limits(self.settings, info)  # they may have changed while it loaded
             result = super().on_configure(state)
         except BaseException:
+            self._configured = None
             made.close()
             raise
-        self._configured = made
         self._on_settings(self.settings)  # parameters that were set meanwhile
         return result
 

@@ -16,11 +16,20 @@ from alpamayo_ros.core.types import ConfigurationError, EngineError, Observation
 from alpamayo_ros.engine.base import EngineInfo
 from alpamayo_ros.engine.limits import CLOSING_TOKENS, check_limits
 from alpamayo_ros.engine.native.engine import NativeEngine
+from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE
 from alpamayo_ros.engine.null_engine import INFO, NullEngine
 from alpamayo_ros.engine.options import check_length
 from alpamayo_ros.engine.stage_clock import StageClock
 
-BUILT = replace(INFO, max_samples=16, max_cameras=1, max_tokens=2048, prompt_tokens=1024, cache_tokens=4096)
+BUILT = replace(
+    INFO,
+    max_samples=16,
+    max_cameras=1,
+    max_tokens=2048,
+    prompt_tokens=1024,
+    cache_tokens=4096,
+    image_tokens=100,
+)
 
 
 def settings(**sampling: Any) -> Settings:
@@ -42,26 +51,16 @@ def settings(**sampling: Any) -> Settings:
             {"max_reasoning_tokens": 1023, "reasoning": "off"},
             "sampling.max_reasoning_tokens is 1023",
         ),
-        (
-            {"reasoning": "given", "given_reasoning": "a" * 1022},
-            {"reasoning": "given", "given_reasoning": "a" * 1021 + "ä"},
-            "sampling.given_reasoning has 1023 bytes, which may be as many tokens: after the largest prompt",
-        ),
-        (  # (4096 - 1024) / 12 = 256 = 86 + 2 + 168
-            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 86},
-            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 87},
-            "sampling.num_samples is 12 with sampling.reasoning independent of 87 tokens: beside the largest prompt "
-            "the KV cache of 4096 tokens has room for 11 such texts",
+        (  # (4096 - 4 * 100) / 12 = 308 = 306 + 2
+            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 306},
+            {"num_samples": 12, "reasoning": "independent", "max_reasoning_tokens": 307},
+            "sampling.num_samples is 12 with sampling.reasoning independent of 307 tokens: beside the smallest prompt "
+            "of this rig the KV cache of 4096 tokens has room for 11 such texts",
         ),
         (
-            {"num_samples": 6, "reasoning": "independent", "max_reasoning_tokens": 86, "guidance_weight": 1.5},
-            {"num_samples": 7, "reasoning": "independent", "max_reasoning_tokens": 86, "guidance_weight": 1.5},
-            r"of 86 tokens, read twice by sampling.guidance_weight 1.5: .* has room for 6 such texts",
-        ),
-        (
-            {"num_samples": 16, "reasoning": "shared", "max_reasoning_tokens": 1000},
-            {"num_samples": 16, "reasoning": "independent", "max_reasoning_tokens": 1000},
-            "has room for 2 such texts",
+            {"num_samples": 16, "reasoning": "shared", "max_reasoning_tokens": 1022, "guidance_weight": 1.5},
+            {"num_samples": 16, "reasoning": "independent", "max_reasoning_tokens": 1022},
+            "has room for 3 such texts",
         ),
     ],
 )
@@ -71,6 +70,15 @@ def test_the_first_value_beyond_a_limit_is_refused_with_the_limit(
     check_limits(settings(**within), BUILT)
     with pytest.raises(ConfigurationError, match=told):
         check_limits(settings(**beyond), BUILT)
+
+
+def test_a_camera_that_may_be_left_out_needs_no_room() -> None:
+    rig = {"cameras.front_wide.topic": "/f", "cameras.front_tele.topic": "/t", "sampling.num_samples": 12}
+    rig |= {"sampling.reasoning": "independent", "sampling.max_reasoning_tokens": 306}
+    built = replace(BUILT, max_cameras=2)
+    check_limits(parse_settings({**rig, "cameras.front_tele.required": False}), built)
+    with pytest.raises(ConfigurationError, match="has room for 10 such texts"):
+        check_limits(parse_settings(rig), built)
 
 
 def test_more_cameras_than_it_was_built_for_are_refused() -> None:
@@ -124,22 +132,62 @@ def most(name: str, info: EngineInfo, high: int, **others: Any) -> int:
     return low
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        {},
-        {"guidance_weight": 1.5},
-        {"num_samples": 2, "reasoning": "independent"},
-        {"num_samples": 2, "reasoning": "independent", "guidance_weight": 1.5},
-    ],
-    ids=lambda others: "-".join(map(str, others.values())) or "plain",
-)
-def test_what_is_not_refused_fits_after_the_largest_prompt(small: NativeEngine, others: dict[str, Any]) -> None:
+def test_one_text_of_all_tokens_that_are_promised_fits_after_the_largest_prompt(small: NativeEngine) -> None:
     observation = with_largest_prompt(small)
-    allowed = most("max_reasoning_tokens", small.info, 4096, **others)
-    chosen = settings(max_reasoning_tokens=allowed, temperature=0.0, **others)
+    chosen = settings(max_reasoning_tokens=most("max_reasoning_tokens", small.info, 4096), temperature=0.0)
     prediction = small.predict(observation, chosen.tick_options(observation))
-    assert all(len(tokens) == allowed + CLOSING_TOKENS for tokens in prediction.reasoning_token_ids)
+    assert {len(tokens) for tokens in prediction.reasoning_token_ids} == {1022 + CLOSING_TOKENS}
+
+
+least_cache = pytest.mark.parametrize("small", [LEAST_CACHE], indirect=True)
+
+
+@least_cache
+@pytest.mark.parametrize("samples", [2, 8])
+def test_as_many_texts_as_the_cache_holds_are_not_refused_and_more_than_it_can_hold_are(
+    small: NativeEngine, samples: int
+) -> None:
+    observation, info = drive((1,)), small.info
+    prompt = len(small._tick(observation, SamplingOptions(), StageClock(torch.device("cpu"))).prompt)
+    blocks = (info.cache_tokens - prompt) // BLOCK_SIZE - 1  # the prompt's last isn't full
+    texts: dict[str, Any] = {"num_samples": samples, "reasoning": "independent", "temperature": 0.0}
+    # of each text's blocks, the first begins with the prompt's end
+    holds = blocks // samples * BLOCK_SIZE - prompt % BLOCK_SIZE - CLOSING_TOKENS
+    fitting = settings(max_reasoning_tokens=holds, **texts)
+    check_limits(fitting, info)
+    assert small.predict(observation, fitting.tick_options(observation)).num_samples == samples
+    slightly_more = settings(max_reasoning_tokens=holds + 1, **texts)
+    with pytest.raises(EngineError, match="blocks of 16 tokens left"):
+        small.predict(observation, slightly_more.tick_options(observation))
+    allowed = most("max_reasoning_tokens", info, 4096, **texts)
+    assert allowed - holds <= 2 * BLOCK_SIZE + prompt // samples
+    with pytest.raises(EngineError, match=r"the KV cache has .* blocks of 16 tokens left, and the tick needs"):
+        small.predict(observation, settings(max_reasoning_tokens=allowed + 1, **texts).tick_options(observation))
+
+
+@least_cache
+def test_guidance_that_only_ticks_with_a_route_have_no_room_for_fails_those_by_name(small: NativeEngine) -> None:
+    chosen = settings(max_reasoning_tokens=1022, temperature=0.0, guidance_weight=1.5)
+    check_limits(chosen, small.info)
+    guided = with_largest_prompt(small)
+    with pytest.raises(EngineError, match=r"ask for fewer .* or set engine.kv_cache_memory above"):
+        small.predict(guided, chosen.tick_options(guided))
+    plain = replace(guided, navigation=None)
+    assert len(small.predict(plain, chosen.tick_options(plain)).reasoning_token_ids[0]) == 1022 + CLOSING_TOKENS
+
+
+@least_cache
+def test_a_given_text_is_measured_in_tokens(small: NativeEngine) -> None:
+    """Not in bytes."""
+    observation = with_largest_prompt(small)
+    fits = settings(reasoning="given", given_reasoning="left " * 300)
+    assert len(fits.sampling.given_reasoning) == 1500
+    check_limits(fits, small.info)
+    small.predict(observation, fits.tick_options(observation))
+    beyond = settings(reasoning="given", given_reasoning="\N{GRINNING FACE}" * 400)
+    check_limits(beyond, small.info)  # what only a tick can tell
+    with pytest.raises(EngineError, match=r"given_reasoning has .* tokens; .* it has to have at most 1022"):
+        small.predict(observation, beyond.tick_options(observation))
 
 
 def test_a_text_that_leaves_no_room_at_all_is_told_from_a_reasoning_that_is_too_long() -> None:

@@ -59,6 +59,15 @@ def test_any_size_becomes_whole_blocks_or_is_refused_as_too_long(height, width):
     assert min(rows, columns) >= 32
 
 
+@given(shorter=st.integers(1, 3000), ratio=st.floats(1, 6), upright=st.booleans())
+@example(shorter=599, ratio=32.05 / 5.99, upright=False)
+def test_an_image_has_no_fewer_and_no_more_tokens_than_the_smallest_and_the_largest(shorter, ratio, upright):
+    longer = int(shorter * ratio)
+    tokens = token_count(*((longer, shorter) if upright else (shorter, longer)), ImageConfig())
+    assert (ImageConfig().min_tokens, ImageConfig().max_tokens) == (160, 192)
+    assert 160 <= tokens <= 192
+
+
 @given(height=st.integers(100, 4000), ratio=st.floats(0.4, 2.5))
 def test_the_area_of_a_camera_image_is_within_the_limits_and_its_shape_is_kept(height, ratio):
     width = round(height * ratio)

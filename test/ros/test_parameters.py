@@ -10,6 +10,7 @@ from rcl_interfaces.srv import DescribeParameters
 from rclpy.parameter import Parameter
 
 from alpamayo_ros.core.types import ConfigurationError
+from alpamayo_ros.engine.limits import check_limits
 from alpamayo_ros.engine.null_engine import INFO, NullEngine
 
 SMALL = replace(INFO, max_samples=8, max_tokens=1024, prompt_tokens=512, cache_tokens=2048)
@@ -89,7 +90,8 @@ def test_a_change_beyond_what_the_engine_was_built_for_is_refused_with_the_limit
         result = set_one(node, name, value)
         assert not result.successful
         assert re.search(told, result.reason)
-    together = [Parameter(f"sampling.{n}", value=v) for n, v in (("num_samples", 8), ("reasoning", "independent"))]
+    many = {"num_samples": 8, "reasoning": "independent", "max_reasoning_tokens": 300}
+    together = [Parameter(f"sampling.{n}", value=v) for n, v in many.items()]
     result = node.set_parameters_atomically(together)  # each of them alone is none too many
     assert not result.successful
     assert "has room for 6 such texts" in result.reason
@@ -134,6 +136,24 @@ def test_parameters_that_change_while_the_engine_loads_hold_when_it_is_ready(liv
     driver = live.driver()
     driver.play()
     driver.wait_for("candidates", lambda message: len(message.candidates) == 5)
+
+
+def test_a_change_right_after_the_last_check_of_configuring_is_checked_too(live, monkeypatch):
+    node = live.node(lambda _: SmallEngine(), start=False)
+    results = []
+
+    def check(settings, info):
+        check_limits(settings, info)
+        if not results:  # of configuring, not of the change below
+            results.append(None)
+            results[0] = set_one(node, "sampling.num_samples", 9)
+
+    monkeypatch.setattr("alpamayo_ros.ros.node.check_limits", check)
+    node.autostart()
+    assert node.state == "active"
+    assert not results[0].successful
+    assert "sampling.num_samples is 9: the engine takes at most 8" in results[0].reason
+    assert node.settings.sampling.num_samples <= 8
 
 
 def test_an_override_that_is_wrong_keeps_the_node_from_starting(live):

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 LAST_WORDS = 1.0  # s for a process to be gone that has closed its end
 GRACE = 2.0  # s for an idle one to free its engine
+REST = 5.0  # s that the rest of a message may take that has begun
 DYING = 10.0  # s that a killed one may take to be gone
 
 
@@ -99,7 +100,11 @@ class EngineProcess:
         try:
             if not self._connection.poll(timeout):
                 return None
-            data = receive_bytes(self._connection)
+            data = receive_bytes(self._connection, REST)
+        except WireError as error:
+            if self.is_stopped:
+                raise ProcessEndedError(f"the engine process {self.pid} was suspended (SIGSTOP)") from error
+            raise
         except (EOFError, OSError) as error:
             raise ProcessEndedError(self._last_words()) from error
         self.spoke = True

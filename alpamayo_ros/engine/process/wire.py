@@ -11,6 +11,9 @@ mean that the two sides are out of step, and nothing that follows can be relied 
 from __future__ import annotations
 
 import json
+import os
+import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -23,6 +26,8 @@ from alpamayo_ros.engine.base import EngineInfo
 
 VERSION = 2  # raised by every change that an older other side would misread
 LONGEST = 1 << 28  # bytes of a message: an answer of 64 trajectories has 0.4 MB
+LENGTH = struct.Struct("!i")  # before each message, as Connection.send_bytes writes it
+LOOK = 0.1  # s
 
 
 class WireError(EngineError):
@@ -155,19 +160,39 @@ OUT_OF_STEP = "the node and its engine process are out of step"
 NUMBERS = "biuf"  # kinds of NumPy types that may cross
 
 
-def receive_bytes(connection: Connection) -> bytes:
+def receive_bytes(connection: Connection, patience: float | None = None) -> bytes:
     """The next message's bytes.
 
+    Args:
+        connection: to the other side.
+        patience: s that each part of a message, its length and what follows, may take; None: for ever.
+
     Raises:
-        WireError: what comes is no message.
+        WireError: what comes is no message, or its rest doesn't come.
         EOFError, OSError: the other side is gone.
     """
-    try:
-        return connection.recv_bytes(LONGEST)
-    except OSError as error:
-        if connection.closed or connection.readable:
-            raise
-        raise WireError(f"a message is said to have more than {LONGEST} bytes; {OUT_OF_STEP}") from error
+    (size,) = LENGTH.unpack(_exactly(connection, LENGTH.size, patience))
+    if not 0 <= size <= LONGEST:  # -1 begins one of more than 2 GiB
+        raise WireError(f"a message is said to have more than {LONGEST} bytes; {OUT_OF_STEP}")
+    return _exactly(connection, size, patience)
+
+
+def _exactly(connection: Connection, size: int, patience: float | None) -> bytes:
+    found, waited = bytearray(), 0.0
+    while len(found) < size:
+        started = time.monotonic()
+        if not connection.poll(None if patience is None else LOOK):
+            waited += min(time.monotonic() - started, LOOK)  # counted: this process may have been stopped as well
+            if patience is not None and waited > patience:
+                raise WireError(
+                    f"of a message's {size} bytes only {len(found)} have come after {waited:.0f} s; {OUT_OF_STEP}"
+                )
+            continue
+        part = os.read(connection.fileno(), size - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return bytes(found)
 
 
 def encode(message: Any, slots: Mapping[int, Slot] | None = None) -> bytes:

@@ -146,7 +146,7 @@ class VllmEngine:
             max_tokens=sizes.sequence_tokens,
             checkpoint_hash=files.hash,
             prompt_tokens=largest_prompt(wanted.max_cameras, config.images.max_tokens),
-            cache_tokens=backbone.cache_tokens,
+            image_tokens=config.images.min_tokens,
         )
         logger.info("%s: %s", name, backbone.describe())
         return cls(config, constants, info, backbone, vision, jpegs)

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -106,8 +107,8 @@ def test_a_request_that_the_process_cant_read_fails_alone(tiny: Start, monkeypat
 
 
 def test_an_answer_that_cant_be_read_fails_alone(tiny: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(connection: Connection) -> bytes:
-        data = receive_bytes(connection)
+    def damaged(connection: Connection, patience: float) -> bytes:
+        data = receive_bytes(connection, patience)
         return data.replace(b'"value"', b'"surprise"') if b'"to":"Prepare"' in data else data
 
     engine = tiny()
@@ -170,7 +171,7 @@ def test_what_the_process_says_is_no_message_ends_everything_as_well(
     predicting = in_background(lambda: engine.predict(drive(), ENDLESS))
     wait_until(lambda: is_at_work(engine))
     with monkeypatch.context() as patch:
-        patch.setattr(child, "receive_bytes", lambda connection: receive_bytes(connection)[:-3])
+        patch.setattr(child, "receive_bytes", lambda *arguments: receive_bytes(*arguments)[:-3])
         with pytest.raises(EngineError, match=r"what comes is no message: .* are out of step, while predicting"):
             predicting.result(BACK)
     wait_until(lambda: engine.health.ready and engine.health.pid != first, BACK)
@@ -213,6 +214,32 @@ def test_a_stopped_process_is_ended_and_said_and_comes_back(start: Start) -> Non
     wait_until(lambda: is_gone(first))
     wait_until(lambda: engine.health.ready, BACK)
     assert engine.predict(drive(), OPTIONS).num_samples == 1
+
+
+def test_a_process_that_is_stopped_in_the_midst_of_its_answer_is_ended_and_said_and_comes_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(max_samples=64)
+    first = engine.health.pid
+
+    def receive(connection: Connection, patience: float) -> bytes:
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            length = int.from_bytes(end.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL), "big")
+        if length > 2_000_000:  # more than a socket holds: the process is still at it
+            os.kill(first, signal.SIGSTOP)
+        return receive_bytes(connection, patience)
+
+    monkeypatch.setattr(child, "receive_bytes", receive)
+    started = time.monotonic()
+    with pytest.raises(EngineError, match=rf"process {first} was suspended \(SIGSTOP\), while predicting"):
+        engine.predict_batch([drive()] * 8, [SamplingOptions(num_samples=64)] * 8)
+    assert child.REST <= time.monotonic() - started < 3 * child.REST
+    wait_until(lambda: is_gone(first))
+    wait_until(lambda: engine.health.ready, BACK)
+    assert engine.predict(drive(), OPTIONS).num_samples == 1
+    started = time.monotonic()
+    engine.close()
+    assert time.monotonic() - started < 10
 
 
 def test_a_process_that_was_stopped_for_a_moment_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

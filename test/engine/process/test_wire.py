@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -233,11 +235,34 @@ def test_the_end_of_the_connection_is_no_message_that_cant_be_read() -> None:
     with Connection(here.detach()) as connection:
         there.sendall(b"\0\0\0\5half")
         there.close()
-        with pytest.raises(OSError, match="end of file during message") as caught:
-            wire.receive_bytes(connection)
-        assert not isinstance(caught.value, wire.WireError)
-        with pytest.raises(EOFError):
-            wire.receive_bytes(connection)
+        for _ in range(2):  # within a message, and before one
+            with pytest.raises(EOFError):
+                wire.receive_bytes(connection)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"\0", "of a message's 4 bytes only 1 have come"),
+        (b"\0\0\0\5half", "of a message's 5 bytes only 4 have come"),
+    ],
+)
+def test_nobody_waits_for_ever_for_the_rest_of_a_message(sent: bytes, told: str) -> None:
+    here, there = socket.socketpair()
+    with Connection(here.detach()) as connection, there:
+        there.sendall(sent)
+        with pytest.raises(wire.WireError, match=told + " after .*; the node and its engine process are out of step"):
+            wire.receive_bytes(connection, patience=0.2)
+
+
+def test_a_message_may_come_in_pieces() -> None:
+    here, there = socket.socketpair()
+    with Connection(here.detach()) as connection, there, ThreadPoolExecutor() as threads:
+        received = threads.submit(wire.receive_bytes, connection, 5.0)
+        for piece in (b"\0\0", b"\0\5ha", b"lf", b"!and what follows"):
+            there.sendall(piece)
+            time.sleep(0.02)
+        assert received.result() == b"half!"
 
 
 def test_another_version_is_refused_with_both_numbers() -> None:

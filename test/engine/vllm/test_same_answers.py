@@ -35,7 +35,9 @@ def test_it_is_an_engine_and_says_what_it_is(engine: VllmEngine, reference: Tran
     assert info.checkpoint_hash == reference.info.checkpoint_hash
     assert (info.max_samples, info.max_cameras) == (4, 4)
     assert info.prompt_tokens == reference.info.prompt_tokens
-    assert info.max_tokens < info.cache_tokens < 4096  # of 0.0075 GiB
+    assert info.image_tokens == reference.info.image_tokens
+    assert info.cache_tokens == 0  # it takes no more than is written
+    assert info.max_tokens < engine._backbone.cache_tokens < 4096  # of 0.0075 GiB
 
 
 def test_as_many_tokens_as_are_not_refused_fit_after_the_largest_prompt(engine: VllmEngine) -> None:

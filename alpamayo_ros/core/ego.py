@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpamayo_ros.core.jump import JumpFinder
+from alpamayo_ros.core.jump import JumpFinder, norm_of
 from alpamayo_ros.core.rotation import matrix_from_quaternion, slerp
 from alpamayo_ros.core.types import HISTORY_LENGTH, STEP_NS, Array, EgoPose, SkipReason
 
@@ -159,7 +159,7 @@ class EgoBuffer:
         at = bisect_left(self._stamps, self._stamps[-1] - SPEED_WINDOW_NS)
         first, last = self._poses[at], self._poses[-1]
         span = max((last.stamp_ns - first.stamp_ns) * 1e-9, STEP_NS * 1e-9)
-        return max(_norm(last.linear_velocity), math.dist(first.position, last.position) / span)
+        return max(norm_of(last.linear_velocity), math.dist(first.position, last.position) / span)
 
     def _missing(self, wanted: Sequence[int]) -> dict[SkipReason, Mapping[str, Any]]:
         """Why the stamps can't be interpolated."""
@@ -225,7 +225,3 @@ class EgoBuffer:
             for x, y in ((a.linear_velocity, b.linear_velocity), (a.angular_velocity, b.angular_velocity))
         )
         return EgoPose(stamp_ns, position, orientation, linear, angular)
-
-
-def _norm(vector: Array | None) -> float:
-    return 0.0 if vector is None else math.sqrt(float(vector @ vector))

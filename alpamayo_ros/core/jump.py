@@ -121,14 +121,14 @@ class JumpFinder:
         if self._jump is None:
             return False
         jump = Motion.between(*self._jump)
-        return _norm(jump.velocity) <= TOP_SPEED and _off(step, jump, free) <= self._max_jump
+        return norm_of(jump.velocity) <= TOP_SPEED and _off(step, jump, free) <= self._max_jump
 
     def _turns_on(self, start: EgoPose, pose: EgoPose) -> bool:
         """Whether the step before was a jump that turned the same way."""
         if self._jump is None:
             return False
         jump = _turn(*self._jump)
-        return _norm(jump) <= TOP_RATE and _norm(_turn(start, pose) - jump) * _seconds(start, pose) <= JUMP_ANGLE
+        return norm_of(jump) <= TOP_RATE and norm_of(_turn(start, pose) - jump) * _seconds(start, pose) <= JUMP_ANGLE
 
     def _note(self, start: EgoPose, pose: EgoPose) -> None:
         recent = self._recent
@@ -144,8 +144,8 @@ class JumpFinder:
             return TOP_SPEED, TOP_RATE  # nothing says yet how it moves
         shown = 0.0 if before is None else math.dist(before[0].position, before[1].position) / _seconds(*before)
         return (
-            max(_norm(start.linear_velocity), _norm(pose.linear_velocity), min(shown, TOP_SPEED)),
-            max(_norm(start.angular_velocity), _norm(pose.angular_velocity), min(self._rate, TOP_RATE)),
+            max(norm_of(start.linear_velocity), norm_of(pose.linear_velocity), min(shown, TOP_SPEED)),
+            max(norm_of(start.angular_velocity), norm_of(pose.angular_velocity), min(self._rate, TOP_RATE)),
         )
 
     def _least_off(self, step: Motion, free: float, start: EgoPose, pose: EgoPose) -> float:
@@ -174,15 +174,15 @@ class JumpFinder:
         # poses over a short way tell too little to say that the twist is wrong: one may repeat the last
         unsure = before is None or before.seconds < 0.99e-9 * BASELINE_NS
         for velocity in told:
-            if unsure or before is None or _norm(velocity - before.velocity) <= TWIST_ERROR + ACCELERATION * seconds:
+            if unsure or before is None or norm_of(velocity - before.velocity) <= TWIST_ERROR + ACCELERATION * seconds:
                 yield Motion(velocity)
 
 
 def _off(step: Motion, known: Motion, free: float) -> float:
     """How far a step ends from where a motion leads, m, beyond what tyres hold in `free` s and a stamp may be off."""
-    off = _norm(step.velocity - known.velocity) * step.seconds
+    off = norm_of(step.velocity - known.velocity) * step.seconds
     held = ACCELERATION * free * (free + known.seconds) / 2
-    return off - held - STAMP_ERROR * _norm(known.velocity)
+    return off - held - STAMP_ERROR * norm_of(known.velocity)
 
 
 def _turn(first: EgoPose, last: EgoPose) -> Array:
@@ -199,5 +199,6 @@ def _seconds(first: EgoPose, last: EgoPose) -> float:
     return (last.stamp_ns - first.stamp_ns) * 1e-9
 
 
-def _norm(vector: Array | None) -> float:
+def norm_of(vector: Array | None) -> float:
+    """Of a velocity or rate; 0 where nothing tells it."""
     return 0.0 if vector is None else math.sqrt(float(vector @ vector))

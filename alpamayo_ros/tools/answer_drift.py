@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,23 @@ def answers_of(engine: NativeEngine, ticks: Sequence[HeldOutTick], name: str) ->
         drafted = engine.predict(tick.observation, replace(options, draft_token_ids=texts[-1]))
         by_draft.append(drafted.reasoning_token_ids[0])
     return Answers(torch.stack(logits), np.stack(paths), tuple(texts), tuple(by_draft), open_loop_scores(engine, ticks))
+
+
+def answers_by(checkpoint: str, ticks: Sequence[HeldOutTick], name: str, **options: Any) -> Answers:
+    """Of an engine of its own, which is closed afterwards; `options` as `NativeEngine.load` has them."""
+    engine = NativeEngine.load(checkpoint, max_cameras=4, **options)
+    try:
+        return answers_of(engine, ticks, name)
+    finally:
+        engine.close()
+
+
+def tell(figures: Mapping[str, Any], out: Path | None) -> None:
+    """Print figures as JSON, and write them to a file where one is asked for."""
+    text = json.dumps(figures, indent=2)
+    if out:
+        out.write_text(text + "\n")
+    print(text)
 
 
 def drift(answers: Answers, others: Answers) -> dict[str, Any]:

@@ -11,7 +11,6 @@ than what the model of full size sees.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,9 +22,8 @@ import numpy as np
 from alpamayo_ros.core.types import ConfigurationError, EngineError, Frame
 from alpamayo_ros.engine.device import resolve_device
 from alpamayo_ros.engine.gpu_jpegs import GpuJpegs
-from alpamayo_ros.engine.native.engine import NativeEngine
 from alpamayo_ros.sensors.decode import decode
-from alpamayo_ros.tools.answer_drift import answers_of, drift, scores_of
+from alpamayo_ros.tools.answer_drift import answers_by, drift, scores_of, tell
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.mini_scores import HeldOutTick, held_out_ticks
 from alpamayo_ros.tools.train_mini import record_held_out
@@ -107,16 +105,10 @@ def _work(options: argparse.Namespace) -> int:
     if not ticks:
         raise ConfigurationError(f"--seconds {options.seconds:g}: no tick with a whole history before it")
     del drives
-    answers = []
-    for decoder in (OPENCV, NVJPEG):
-        engine = NativeEngine.load(
-            options.checkpoint, device=options.device, dtype=options.dtype, jpeg_decoder=decoder, max_cameras=4
-        )
-        try:
-            answers.append(answers_of(engine, ticks, decoder))
-        finally:
-            engine.close()
-    opencv, nvjpeg = answers
+    opencv, nvjpeg = (
+        answers_by(options.checkpoint, ticks, decoder, device=options.device, dtype=options.dtype, jpeg_decoder=decoder)
+        for decoder in (OPENCV, NVJPEG)
+    )
     newest = [frames[-1] for tick in ticks for frames in tick.observation.frames.values()]
     figures = {
         "size": options.size,
@@ -126,10 +118,7 @@ def _work(options: argparse.Namespace) -> int:
         OPENCV: scores_of(opencv),
         NVJPEG: scores_of(nvjpeg),
     }
-    text = json.dumps(figures, indent=2)
-    if options.out:
-        options.out.write_text(text + "\n")
-    print(text)
+    tell(figures, options.out)
     return 0
 
 

@@ -9,13 +9,11 @@ simulated.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
 from alpamayo_ros.engine.factory import QUANTIZATIONS
-from alpamayo_ros.engine.native.engine import NativeEngine
-from alpamayo_ros.tools.answer_drift import answers_of, drift, scores_of
+from alpamayo_ros.tools.answer_drift import answers_by, drift, scores_of, tell
 from alpamayo_ros.tools.command import guarded, run_command
 from alpamayo_ros.tools.mini_scores import held_out_ticks
 from alpamayo_ros.tools.train_mini import SCORED_EVERY, SCORED_SECONDS, record_held_out
@@ -46,22 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _work(options: argparse.Namespace) -> int:
     ticks = held_out_ticks(record_held_out(options.drives, SCORED_SECONDS, options.workers), options.every)
-    answers = {}
-    for quantization in (EXACT, *options.quantization):
-        engine = NativeEngine.load(options.checkpoint, device=options.device, quantization=quantization, max_cameras=4)
-        try:
-            answers[quantization] = answers_of(engine, ticks, quantization)
-        finally:
-            engine.close()
+    answers = {
+        each: answers_by(options.checkpoint, ticks, each, device=options.device, quantization=each)
+        for each in (EXACT, *options.quantization)
+    }
     exact = answers[EXACT]
     figures = {
         each: drift(exact, answers[each]) | {"exact": scores_of(exact), "quantized": scores_of(answers[each])}
         for each in options.quantization
     }
-    text = json.dumps(figures, indent=2)
-    if options.out:
-        options.out.write_text(text + "\n")
-    print(text)
+    tell(figures, options.out)
     return 0
 
 

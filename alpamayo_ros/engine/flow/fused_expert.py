@@ -136,12 +136,11 @@ class FusedExpert:
 
     def _add_or_give(self, hidden: Tensor, x: Tensor, weight: Tensor, tiles: Tiles, few: bool) -> Tensor | None:
         """A product as [parts, rows, columns], for the next norm to add to the residual stream; None: it is added."""
-        if self._sum_over_ranks is not None:
-            return self._sum_over_ranks(self._product(x, weight, tiles, few).sum(0))[None]
-        if few:
-            return split_product(x, weight, tiles)
-        hidden.addmm_(x, weight.t())
-        return None
+        if not few and self._sum_over_ranks is None:
+            hidden.addmm_(x, weight.t())
+            return None
+        parts = self._product(x, weight, tiles, few)
+        return parts if self._sum_over_ranks is None else self._sum_over_ranks(parts.sum(0))[None]
 
 
 def attend(index: int, head_norms: HeadNorms, kv_heads: int, parts: Tensor, context: Context) -> Tensor:

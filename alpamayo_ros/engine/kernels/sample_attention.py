@@ -13,7 +13,8 @@ from alpamayo_ros.engine.kernels.launch import multiprocessors
 TOKENS = 64  # of a trajectory
 DIM = 128
 THREADS = 384
-KEYS_BOX = (1, 16, 1, 64)  # of [blocks, block_size, kv_heads, dim]: what is copied at once
+UNIT = 16  # keys that are copied at once
+KEYS_BOX = (1, UNIT, 1, 64)  # of [blocks, block_size, kv_heads, dim]
 LEAST_SHARE = 0.75  # of the multiprocessors that there has to be a program for; else the keys are split
 
 
@@ -41,11 +42,10 @@ def attend_to_prefix_and_own(
         or any(each.dtype != torch.bfloat16 for each in (query, own_keys, own_values, keys, values))
         or rows * samples * kv_heads < LEAST_SHARE * multiprocessors(query.device)
         or not (query.is_contiguous() and own_keys.is_contiguous() and own_values.is_contiguous())
-        or not (in_pieces(keys) and in_pieces(values) and keys.shape[1] % KEYS_BOX[1] == 0)
+        or not (in_pieces(keys) and in_pieces(values) and keys.shape[1] % UNIT == 0)
     ):
         return None
-    sizes = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", keys.shape[1]))
-    kernel = usable_kernel("sample_attention", sizes, keys.device)
+    kernel = usable_kernel("sample_attention", source_constants(heads, kv_heads, keys.shape[1]), keys.device)
     if kernel is None:
         return None
     maps = [tensor_map(each, KEYS_BOX) for each in (keys, values)]
@@ -63,3 +63,9 @@ def attend_to_prefix_and_own(
         ),
     )
     return mixed
+
+
+def source_constants(heads: int, kv_heads: int, block_size: int) -> tuple[tuple[str, int], ...]:
+    """What the source leaves open."""
+    shape = (("HEADS", heads), ("KV_HEADS", kv_heads), ("BLOCK", block_size), ("TOKENS", TOKENS), ("DIM", DIM))
+    return (*shape, ("UNIT", UNIT), ("THREADS", THREADS))

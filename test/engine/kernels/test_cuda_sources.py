@@ -7,8 +7,9 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings and NVRTC: make test-kernels")
 
 from alpamayo_ros.engine.kernels.cuda_program import compile_source
+from alpamayo_ros.engine.kernels.sample_attention import source_constants
 
-SIZES = {"HEADS": 16, "KV_HEADS": 8, "BLOCK": 16}
+SIZES = dict(source_constants(heads=16, kv_heads=8, block_size=16))
 
 
 @pytest.mark.parametrize("block", [16, 32])
@@ -23,6 +24,6 @@ def test_a_source_compiles_and_spills_nothing(block: int) -> None:
 
 def test_what_does_not_compile_says_why() -> None:
     with pytest.raises(RuntimeError, match=r"sample_attention\.cu does not compile:(?s:.*)BLOCK"):
-        compile_source("sample_attention", {"HEADS": 16, "KV_HEADS": 8})
+        compile_source("sample_attention", {name: size for name, size in SIZES.items() if name != "BLOCK"})
     with pytest.raises(RuntimeError, match="static assertion"):
         compile_source("sample_attention", SIZES | {"BLOCK": 24})

@@ -94,11 +94,11 @@ __device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, in
       : "memory");
 }
 
-// A matrix of 64 rows by 64 numbers, by the first THREADS together, turned as the accelerator does.
-template <int THREADS>
+// A matrix of 64 rows by 64 numbers, by the first COPYING threads together, turned as the accelerator does.
+template <int COPYING>
 __device__ __forceinline__ void copy_matrix(u32 to, const bf16* from, int stride) {
 #pragma unroll
-  for (int each = threadIdx.x; each < 64 * 8; each += THREADS) {
+  for (int each = threadIdx.x; each < 64 * 8; each += COPYING) {
     int row = each / 8, piece = each % 8;
     u32 a, b, c, d;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"

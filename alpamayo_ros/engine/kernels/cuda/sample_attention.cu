@@ -3,18 +3,16 @@
 // multiply, each for one head, and mix the values of one stage while the tensor cores compute the scores of the next.
 #include "hopper.cuh"
 
-// HEADS, KV_HEADS and BLOCK (tokens in a block of the cache) are given at compilation.
-static_assert(HEADS == 2 * KV_HEADS);
-constexpr int TOKENS = 64;  // of a trajectory
-constexpr int DIM = 128;
+// Given at compilation, by sample_attention.py: HEADS, KV_HEADS, BLOCK (tokens in a block of the cache), TOKENS (of a
+// trajectory), DIM, UNIT (keys that are copied at once: they lie in one block) and THREADS.
+static_assert(HEADS == 2 * KV_HEADS && TOKENS == 64 && DIM == 128 && BLOCK % UNIT == 0);
 constexpr int KEYS = 128;  // in a stage
-constexpr int UNIT = 16;  // keys that are copied at once: they lie in one block
-static_assert(BLOCK % UNIT == 0);
 
 constexpr int HALF = KEYS * LINE;  // bytes of a stage's keys or values in half of the dimensions
 constexpr int OWN_HALF = TOKENS * LINE;
 constexpr int MATRICES = 8;  // queries of two heads, own keys, own values: each in two halves of the dimensions
-constexpr int USERS = 256, THREADS = USERS + 128;  // of the third group, one warp loads
+constexpr int USERS = 256;
+static_assert(THREADS == USERS + 128);  // of the third group, one warp loads
 using Stages = Ring<5, 2 * HALF, USERS / 32>;
 constexpr int SHARED = 1024 + MATRICES * OWN_HALF + Stages::SIZE + Stages::BARRIER_BYTES;
 static_assert(SHARED <= 227 * 1024);

@@ -64,7 +64,7 @@ class CudaKernel:
 
     function: Any
     device: torch.device
-    shared_bytes: int  # all that a program can have
+    shared_bytes: int  # of a program
 
     def launch(self, grid: tuple[int, int], threads: int, arguments: tuple[Any, ...]) -> None:
         """Queue it on the device's current stream.
@@ -91,7 +91,8 @@ class CudaKernel:
 
 @cache
 def usable_kernel(name: str, constants: tuple[tuple[str, int], ...], device: torch.device) -> CudaKernel | None:
-    """The kernel of `cuda/NAME.cu`, of the same name, compiled once in a process.
+    """The kernel of `cuda/NAME.cu`, of the same name, compiled once in a process. The source says in `shared_bytes`
+    how much shared memory it takes.
 
     None, with a warning: it can't be compiled or loaded here. On GPUs that it isn't made for: None.
     """
@@ -117,14 +118,12 @@ def _load(name: str, code: bytes, device: torch.device) -> CudaKernel:
     with torch.cuda.device(device):
         module = _checked(driver.cuModuleLoadData(code))
     function = _checked(driver.cuModuleGetFunction(module, name.encode()))
-    most = _checked(
-        driver.cuDeviceGetAttribute(
-            driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.index or 0
-        )
-    )
+    said, size = _checked(driver.cuModuleGetGlobal(module, b"shared_bytes"))
+    shared = ctypes.c_uint32()
+    _checked(driver.cuMemcpyDtoH(ctypes.addressof(shared), said, size))
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _checked(driver.cuFuncSetAttribute(function, limit, most))
-    return CudaKernel(function, device, most)
+    _checked(driver.cuFuncSetAttribute(function, limit, shared.value))
+    return CudaKernel(function, device, shared.value)
 
 
 def in_pieces(memory: Tensor) -> bool:
@@ -199,4 +198,4 @@ def _checked(answer: tuple[Any, ...]) -> Any:
     error, *values = answer
     if error.value:
         raise RuntimeError(f"CUDA: {error.name}")
-    return values[0] if values else None
+    return None if not values else values[0] if len(values) == 1 else values

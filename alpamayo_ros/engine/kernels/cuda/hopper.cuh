@@ -253,3 +253,34 @@ __device__ __forceinline__ void add_mixed(Sum<128>& sum, const u32 (&left)[4], u
                : FLOATS_128(sum.v)
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
 }
+
+// --- products of one warp: 16 rows by 8 columns, the sum in float32
+
+// Four matrices of 8 rows by 8 numbers. Lane 8 i + j says where row j of the i-th stands, and gets two numbers of each: of
+// row lane / 4, numbers 2 (lane % 4) and the next; or the same of the transposed matrix.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ u32 transposed(u32 pair) {  // one such matrix, of which each lane has two numbers
+  u32 result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+// sum += left right^T. left: the matrices of rows 0 and 8 with the first 8 of the sum's 16 numbers, then with the others.
+// right: 8 rows likewise. A thread's sums: of row lane / 4, columns 2 (lane % 4) and the next; then of the row 8 below.
+__device__ __forceinline__ void add_small_product(float (&sum)[4], const u32 (&left)[4], const u32 (&right)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+}

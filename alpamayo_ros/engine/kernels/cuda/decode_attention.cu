@@ -19,7 +19,7 @@ constexpr int PART_ROW = DIM + 4;
 constexpr int FINISHED = GROUP * DIM / PROGRAMS;  // numbers of the result, by each program
 static_assert(GROUP * PART_ROW * sizeof(float) <= Units::SIZE && FINISHED % 4 == 0);
 
-struct Weight {
+struct alignas(8) Weight {
   float highest, total;  // score in base 2, and sum of the shares
 };
 
@@ -65,8 +65,8 @@ struct Turn {
         cosine(pair_of(cosines, lane())),
         sine(pair_of(sines, lane())) {}
 
-  // In the order, and with the roundings, of the kernel in between_products.py for keys, so that the same gets into the
-  // cache, bit by bit.
+  // In the order, and with the roundings, of the kernel in between_products.py for the keys of up to four query heads, so
+  // that the same bits get into the cache.
   __device__ __forceinline__ void apply(u32 (&halves)[2], float eps) const {
     float a[2] = {low(halves[0]), high(halves[0])}, b[2] = {low(halves[1]), high(halves[1])};
     float squares = sum_of_warp(__fmaf_rn(a[0], a[0], __fmul_rn(a[1], a[1])));
@@ -204,22 +204,31 @@ struct Attention {
 
 // --- parts of the keys put together, always in the same order
 
-template <int PARTS, int NUMBERS>
+template <int COUNT>
+struct alignas(COUNT * sizeof(float)) Numbers {  // read at once
+  float v[COUNT];
+};
+
+template <int PARTS, int COUNT>
 struct Together {
   Weight weight{LOWEST, 0.f};
-  float numbers[NUMBERS] = {};
+  Numbers<COUNT> sum{};
 
   // From the first part's weight and numbers on; a next weight is COLUMNS further, and next numbers so many bytes.
-  __device__ __forceinline__ Together(const Weight* weights, const char* parts, int bytes) {
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) weight.highest = fmaxf(weight.highest, weights[i * COLUMNS].highest);
+  __device__ __forceinline__ Together(const Weight* weights, const char* numbers, int bytes) {
+    Weight of[PARTS];
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
-      float share = power_of_two(weights[i * COLUMNS].highest - weight.highest);
-      weight.total = fmaf(weights[i * COLUMNS].total, share, weight.total);
+      of[i] = weights[i * COLUMNS];
+      weight.highest = fmaxf(weight.highest, of[i].highest);
+    }
 #pragma unroll
-      for (int j = 0; j < NUMBERS; ++j)
-        numbers[j] = fmaf(reinterpret_cast<const float*>(parts + i * bytes)[j], share, numbers[j]);
+    for (int i = 0; i < PARTS; ++i) {
+      float share = power_of_two(of[i].highest - weight.highest);
+      weight.total = fmaf(of[i].total, share, weight.total);
+      Numbers<COUNT> part = *reinterpret_cast<const Numbers<COUNT>*>(numbers + i * bytes);
+#pragma unroll
+      for (int j = 0; j < COUNT; ++j) sum.v[j] = fmaf(part.v[j], share, sum.v[j]);
     }
   }
 };
@@ -229,13 +238,13 @@ __device__ __forceinline__ void send_parts(const char* shared, u32 base, int pro
   for (int each = threadIdx.x; each < GROUP * DIM / 4; each += THREADS) {
     int query = each * 4 / DIM, rest = each % (DIM / 4);
     const Weight* weights = reinterpret_cast<const Weight*>(shared + WEIGHTS) + query;
-    Together<WARPS, 4> sum(weights, shared + (query * PART_ROW + rest * 4) * sizeof(float), Units::SIZE);
+    Together<WARPS, 4> parts(weights, shared + (query * PART_ROW + rest * 4) * sizeof(float), Units::SIZE);
     u32 to = base + ARRIVED + (program * FINISHED + each * 4 % FINISHED) * sizeof(float);
     to = address_at(to, each * 4 / FINISHED);
-    store_there(to, sum.numbers[0], sum.numbers[1]);
-    store_there(to + 8, sum.numbers[2], sum.numbers[3]);
+    store_there(to, parts.sum.v[0], parts.sum.v[1]);
+    store_there(to + 8, parts.sum.v[2], parts.sum.v[3]);
     u32 weight = base + ARRIVED_WEIGHTS + (program * COLUMNS + query) * sizeof(Weight);
-    if (rest < PROGRAMS) store_there(address_at(weight, rest), sum.weight.highest, sum.weight.total);
+    if (rest < PROGRAMS) store_there(address_at(weight, rest), parts.weight.highest, parts.weight.total);
     __syncwarp();
   }
 }
@@ -245,10 +254,9 @@ __device__ __forceinline__ void finish(const char* shared, int program, bf16* mi
   if (number >= FINISHED) return;
   const Weight* weights = reinterpret_cast<const Weight*>(shared + ARRIVED_WEIGHTS);
   weights += (program * FINISHED + number) / DIM;
-  Together<PROGRAMS, 2> sum(weights, shared + ARRIVED + number * sizeof(float), FINISHED * sizeof(float));
-  float share = 1.f / sum.weight.total;
-  *reinterpret_cast<u32*>(mixed + program * FINISHED + number) =
-      rounded(sum.numbers[0] * share, sum.numbers[1] * share);
+  Together<PROGRAMS, 2> parts(weights, shared + ARRIVED + number * sizeof(float), FINISHED * sizeof(float));
+  float share = 1.f / parts.weight.total;
+  *reinterpret_cast<u32*>(mixed + program * FINISHED + number) = rounded(parts.sum.v[0] * share, parts.sum.v[1] * share);
 }
 
 // states [(GROUP + 2) KV_HEADS DIM]: queries, keys and values of one token. norms, cosines, sines [DIM]. slot: where it
@@ -267,6 +275,10 @@ extern "C" __global__ void __cluster_dims__(PROGRAMS, 1, 1) __launch_bounds__(TH
   int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // so that the compiler knows: a warp's threads go the same way
   int head = blockIdx.y, program = place_in_cluster();
   cluster_arrive();  // this one has started: others may write here
+  if (threadIdx.x == 0) {
+    prefetch_map(keys);
+    prefetch_map(values);
+  }
 
   // All that is read before the wait was there before what the kernel before writes. A warp's units are every STEP-th one,
   // so that their blocks are looked up without the length: lane i has that of the i-th.

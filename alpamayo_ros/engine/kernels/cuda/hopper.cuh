@@ -102,6 +102,11 @@ struct alignas(64) Map {  // of a tensor, made by the host: "tensor map"
   unsigned char opaque[128];
 };
 
+// Fetch a map that will soon be copied by.
+__device__ __forceinline__ void prefetch_map(const Map& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // The tensor cores and the accelerator read memory by a way of their own: before, what threads have written has to be seen.
 __device__ __forceinline__ void writes_seen() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

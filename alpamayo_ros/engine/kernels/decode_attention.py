@@ -12,7 +12,7 @@ from alpamayo_ros.engine.kernels.cuda_program import in_pieces, tensor_map, usab
 from alpamayo_ros.engine.kernels.sample_attention import DIM, KEYS_BOX, UNIT
 
 PROGRAMS = 8  # for a KV head: a cluster
-WARPS = 13  # of a program; each has room for two units, so that 3,328 tokens are asked for at once
+WARPS = 13  # of a program; each has room for a unit, so that 1,664 tokens are asked for at once
 MOST_ROUNDS = 32  # units of a warp: a lane knows the block of each
 MOST_TOKENS = PROGRAMS * WARPS * MOST_ROUNDS * UNIT
 MOST_GROUP = 8

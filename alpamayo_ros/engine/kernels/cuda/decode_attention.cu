@@ -1,7 +1,7 @@
 // A decoded token's attention, from the product that gives its queries, key and value on: norm and rotary embedding of the
 // heads, the cache's new entry, and attention to all tokens before it and to itself. A cluster of programs for each KV head,
-// with its query heads: all of what was in the cache before is on its way to shared memory while the product still runs.
-// Each warp has units of keys of its own, then the warps' parts are put together, and then the programs'.
+// with its query heads. Each warp has units of keys of its own, of which the first is on its way to shared memory while the
+// product still runs; then the warps' parts are put together, and then the programs'.
 #include "hopper.cuh"
 
 // Given at compilation, by decode_attention.py: GROUP (query heads of a KV head), KV_HEADS, BLOCK (tokens in a block of the
@@ -12,7 +12,7 @@ constexpr int THREADS = WARPS * 32;
 constexpr int COLUMNS = 8;  // of products: one for each query head, the others are zero
 
 constexpr int HALF = UNIT * LINE;  // bytes of a unit's keys or values in half of the dimensions
-constexpr int AHEAD = 2;
+constexpr int AHEAD = 1;  // units on their way: with two it takes as long, and leaves no room for another kernel's programs
 using Units = Ring<AHEAD, 4 * HALF, 1>;  // of a warp, which fills it itself: keys, then values
 constexpr int QUERY_ROW = DIM + 8;  // numbers from one query to the next, so that they lie in different banks
 constexpr int PART_ROW = DIM + 4;
@@ -274,7 +274,7 @@ extern "C" __global__ void __cluster_dims__(PROGRAMS, 1, 1) __launch_bounds__(TH
   char* shared = memory + (base - shared_address(memory));
   int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // so that the compiler knows: a warp's threads go the same way
   int head = blockIdx.y, program = place_in_cluster();
-  cluster_arrive();  // this one has started: others may write here
+  cluster_started();  // others may write here
   if (threadIdx.x == 0) {
     prefetch_map(keys);
     prefetch_map(values);

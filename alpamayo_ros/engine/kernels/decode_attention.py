@@ -44,18 +44,11 @@ def attend_new_token(
     Returns:
         [1, heads, dim], or None: it isn't made for these shapes, or for this GPU.
     """
+    if not fits(states, norms, cosines, sines, to, block_table):
+        return None
     kv_heads, dim = to.keys.shape[2:]
     heads = states.shape[1] // dim - 2 * kv_heads
     numbers = (states, norms.query, norms.key, cosines, sines, to.keys, to.values)
-    if (
-        (len(states), dim, heads % kv_heads) != (1, DIM, 0)
-        or not 1 <= heads // kv_heads <= MOST_GROUP
-        or to.slots is None
-        or block_table.shape[1] * to.keys.shape[1] > MOST_TOKENS
-        or to.keys.shape[1] % UNIT
-        or any(each.dtype != torch.bfloat16 or not in_pieces(each) for each in numbers)
-    ):
-        return None
     kernel = usable_kernel("decode_attention", source_constants(heads, kv_heads, to.keys.shape[1]), states.device)
     if kernel is None:
         return None
@@ -76,6 +69,24 @@ def attend_new_token(
         ),
     )
     return mixed
+
+
+def fits(
+    states: Tensor, norms: HeadNorms, cosines: Tensor, sines: Tensor, to: Destination, block_table: Tensor
+) -> bool:
+    """Whether sizes, types and strides are what the kernel is made for."""
+    block, kv_heads, dim = to.keys.shape[1:]
+    heads = states.shape[1] // dim - 2 * kv_heads
+    numbers = (states, norms.query, norms.key, cosines, sines, to.keys, to.values)
+    return (
+        (len(states), len(cosines), len(block_table), dim, heads % kv_heads) == (1, 1, 1, DIM, 0)
+        and 1 <= heads // kv_heads <= MOST_GROUP
+        and to.keys.shape == to.values.shape
+        and to.slots is not None
+        and block % UNIT == 0
+        and block_table.shape[1] * block <= MOST_TOKENS
+        and all(each.dtype == torch.bfloat16 and in_pieces(each) for each in numbers)
+    )
 
 
 def source_constants(heads: int, kv_heads: int, block_size: int) -> tuple[tuple[str, int], ...]:

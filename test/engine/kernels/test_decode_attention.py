@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.kernels.between_products import Destination, HeadNorms
-from alpamayo_ros.engine.kernels.decode_attention import MOST_TOKENS, attend_new_token
+from alpamayo_ros.engine.kernels.decode_attention import MOST_TOKENS, fits
 from alpamayo_ros.engine.kernels.matvec import linear
 from alpamayo_ros.engine.kernels.split_attention import attend_causal
 from alpamayo_ros.engine.native.attention import attention_of_one
@@ -183,25 +183,28 @@ def test_tokens_follow_each_other_in_a_graph(hopper: torch.device) -> None:
     assert same_bits(step.cache.values, other.cache.values)
 
 
-def test_other_shapes_are_left_to_other_kernels(device: torch.device) -> None:
-    """By what doesn't need the GPU itself: sizes and types."""
-    norms = HeadNorms(*torch.ones(2, DIM, device=device).bfloat16(), EPS)
-    angles = torch.zeros(1, DIM, device=device).bfloat16()
-    memory = torch.zeros(4, 16, 2, DIM, device=device).bfloat16()
-    table, lengths = (
-        torch.zeros(1, 2, dtype=torch.int32, device=device),
-        torch.zeros(1, dtype=torch.int32, device=device),
-    )
-    to = Destination(memory, memory, torch.zeros(1, dtype=torch.int64, device=device))
-    for states, its_table, its in (
-        (torch.zeros(2, 8 * DIM), table, to),
-        (torch.zeros(1, 22 * DIM), table, to),  # nine queries of a KV head
-        (torch.zeros(1, 8 * DIM), table.expand(1, -1).repeat(1, MOST_TOKENS // 32 + 1), to),
-        (torch.zeros(1, 8 * DIM), table, replace(to, keys=memory.float())),
-        (torch.zeros(1, 8 * DIM), table, replace(to, slots=None)),
-        (torch.zeros(1, 8 * DIM), table, replace(to, keys=memory[:, :8], values=memory[:, :8])),
+def test_other_shapes_are_left_to_other_kernels() -> None:
+    """By what doesn't need the GPU itself: sizes, types and strides."""
+    norms = HeadNorms(*torch.ones(2, DIM).bfloat16(), EPS)
+    angles, memory = torch.zeros(1, DIM).bfloat16(), torch.zeros(4, 16, 2, DIM).bfloat16()
+    table, states = torch.zeros(1, 2, dtype=torch.int32), torch.zeros(1, 8 * DIM).bfloat16()
+    to = Destination(memory, memory, torch.zeros(1, dtype=torch.int64))
+    assert fits(states, norms, angles, angles, to, table)
+    wider = torch.zeros(4, 16, 2, DIM + 1).bfloat16()[..., :DIM]
+    for its_states, its_table, its in (
+        (torch.zeros(2, 8 * DIM).bfloat16(), table, to),
+        (torch.zeros(1, 22 * DIM).bfloat16(), table, to),  # nine queries of a KV head
+        (torch.zeros(1, 7 * DIM).bfloat16(), table, to),  # three queries of two KV heads
+        (states.float(), table, to),
+        (states, table.repeat(2, 1), to),
+        (states, table.repeat(1, MOST_TOKENS // 32 + 1), to),
+        (states, table, replace(to, keys=memory.float())),
+        (states, table, replace(to, values=memory[:2])),
+        (states, table, replace(to, keys=wider, values=wider)),
+        (states, table, replace(to, slots=None)),
+        (states, table, replace(to, keys=memory[:, :8], values=memory[:, :8])),
     ):
-        assert attend_new_token(states.to(device).bfloat16(), norms, angles, angles, its, its_table, lengths) is None
+        assert not fits(its_states, norms, angles, angles, its, its_table)
 
 
 def test_without_a_gpu_there_is_none() -> None:

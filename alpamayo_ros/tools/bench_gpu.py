@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from alpamayo_ros.core.types import AlpamayoError, EngineError, Prediction
+from alpamayo_ros.core.types import AlpamayoError, EngineError, Frame, Observation, Prediction
 from alpamayo_ros.engine.base import Engine
 from alpamayo_ros.engine.factory import KINDS, QUANTIZATIONS, create_engine
 from alpamayo_ros.engine.gpu_jpegs import JPEG_DECODERS
@@ -86,21 +87,33 @@ def measure(engine: Engine, name: str, case: Case, count: int, first_serial: int
     stages: dict[str, list[float]] = {}
     options = case.options
     torch.cuda.reset_peak_memory_stats()
-    for number in progress(range(WARM_UP_TICKS + count), desc=name, unit=" ticks"):
-        observation = next(observations)
-        if case.prepared:
-            engine.prepare([frames[-1] for frames in observation.frames.values()])
-            torch.cuda.synchronize()
-        started = time.perf_counter()
-        prediction = engine.predict(observation, options)
-        took = (time.perf_counter() - started) * 1e3
-        if case.draft:
-            options = replace(options, draft_token_ids=prediction.reasoning_token_ids[0])
-        if number >= WARM_UP_TICKS:
-            total.append(took)
-            for stage, ms in prediction.timings.stages_ms.items():
-                stages.setdefault(stage, []).append(ms)
+    observation = next(observations)
+    with ThreadPoolExecutor(1, "prepare") as beside:
+        for number in progress(range(WARM_UP_TICKS + count), desc=name, unit=" ticks"):
+            then = next(observations)
+            if case.prepared:
+                engine.prepare([frames[-1] for frames in observation.frames.values()])
+                torch.cuda.synchronize()
+            started = time.perf_counter()
+            preparing = [beside.submit(engine.prepare, frames) for frames in arriving(then, case.beside)]
+            prediction = engine.predict(observation, options)
+            took = (time.perf_counter() - started) * 1e3
+            for each in preparing:
+                each.result()
+            observation = then
+            if case.draft:
+                options = replace(options, draft_token_ids=prediction.reasoning_token_ids[0])
+            if number >= WARM_UP_TICKS:
+                total.append(took)
+                for stage, ms in prediction.timings.stages_ms.items():
+                    stages.setdefault(stage, []).append(ms)
     return Measured(name, total, stages, prediction, torch.cuda.max_memory_allocated() / (1 << 30))
+
+
+def arriving(observation: Observation, points: int) -> Iterator[list[Frame]]:
+    """The frames of an observation's last points of the lattice, point by point."""
+    for back in range(points, 0, -1):
+        yield [frames[-back] for frames in observation.frames.values()]
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

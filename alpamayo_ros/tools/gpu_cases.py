@@ -36,6 +36,7 @@ class Case:
     navigation: str | None = None
     draft: bool = False  # give the last tick's reasoning as draft
     prepared: bool = False  # new frames are given to the engine before the tick, as the node does when they arrive
+    beside: int = 0  # points of the lattice that come, and are prepared, while a tick runs: the next one's newest
     jpegs: bool = False  # frames come as JPEG files instead of raw pixels
     nvidia_ms: float | None = None  # NVIDIA's code on an H200, end to end, with the same work
 
@@ -53,6 +54,7 @@ CASES = {
     "draft": Case(BASE, draft=True, nvidia_ms=1449),
     "prepared": Case(BASE, prepared=True, nvidia_ms=1449),
     "draft prepared": Case(BASE, draft=True, prepared=True, nvidia_ms=1449),
+    "prepared beside": Case(BASE, prepared=True, beside=2, nvidia_ms=1449),
     "16 prepared": Case(replace(BASE, num_samples=16), prepared=True, nvidia_ms=4473),
     "guided prepared": Case(GUIDED, navigation=ROUTE, prepared=True, nvidia_ms=1993),
     "guided draft": Case(GUIDED, navigation=ROUTE, draft=True, nvidia_ms=1993),
@@ -62,7 +64,7 @@ CASES = {
 
 
 def ticks(case: Case, first_serial: int) -> Iterator[Observation]:
-    """One observation after the other: four new frames each, of pictures that stand still."""
+    """One observation after the other, of pictures that stand still: four new frames each, or what came beside."""
     pictures = {camera: _jpeg(camera) if case.jpegs else _raw(camera) for camera in CAMERAS}
     x = np.linspace(-SPEED * (HISTORY_LENGTH - 1) * STEP_NS * 1e-9, 0.0, HISTORY_LENGTH)
     history = np.stack([x, np.zeros_like(x), np.zeros_like(x)], -1)
@@ -78,7 +80,7 @@ def ticks(case: Case, first_serial: int) -> Iterator[Observation]:
         pose = EgoPose((number + FRAMES_PER_CAMERA - 1) * STEP_NS, np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]))
         rotation = np.tile(np.eye(3), (HISTORY_LENGTH, 1, 1))
         yield Observation(pose.stamp_ns, 0, frames, history, rotation, pose, case.navigation)
-        number += 1
+        number += max(1, case.beside)
 
 
 def _raw(seed: int) -> dict[str, Any]:

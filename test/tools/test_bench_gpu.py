@@ -10,7 +10,7 @@ from alpamayo_ros.core.types import FRAMES_PER_CAMERA
 from alpamayo_ros.model.config import ModelConfig
 from alpamayo_ros.sensors.decode import decode
 from alpamayo_ros.tools import bench_gpu, make_checkpoint
-from alpamayo_ros.tools.bench_gpu import measure
+from alpamayo_ros.tools.bench_gpu import arriving, measure
 from alpamayo_ros.tools.gpu_cases import CASES, floors_ms, ticks
 from alpamayo_ros.tools.gpu_floors import Ceilings, Work
 
@@ -55,6 +55,15 @@ def test_every_tick_has_one_new_frame_per_camera() -> None:
         assert [frame.serial for frame in frames[1:]] == [frame.serial for frame in second.frames[camera][:-1]]
     serials = [frame.serial for frames in (*first.frames.values(), *second.frames.values()) for frame in frames]
     assert len(set(serials)) == 4 * 5
+
+
+def test_frames_of_two_points_come_beside_a_tick() -> None:
+    first, second = islice(ticks(CASES["prepared beside"], first_serial=1), 2)
+    came = [[frame.serial for frame in frames] for frames in arriving(second, CASES["prepared beside"].beside)]
+    known = {frame.serial for frames in first.frames.values() for frame in frames}
+    assert [len(serials) for serials in came] == [4, 4]
+    assert known.isdisjoint(serial for serials in came for serial in serials)
+    assert {frame.serial for frames in second.frames.values() for frame in frames[:-2]} < known
 
 
 def test_a_jpeg_file_is_a_picture_of_the_raw_ones_size() -> None:

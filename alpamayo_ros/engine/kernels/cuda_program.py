@@ -117,12 +117,12 @@ def _load(name: str, code: bytes, device: torch.device) -> CudaKernel:
     torch.cuda.synchronize(device)  # the device has a context now
     with torch.cuda.device(device):
         module = _checked(driver.cuModuleLoadData(code))
-    function = _checked(driver.cuModuleGetFunction(module, name.encode()))
-    said, size = _checked(driver.cuModuleGetGlobal(module, b"shared_bytes"))
-    shared = ctypes.c_uint32()
-    _checked(driver.cuMemcpyDtoH(ctypes.addressof(shared), said, size))
-    limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _checked(driver.cuFuncSetAttribute(function, limit, shared.value))
+        function = _checked(driver.cuModuleGetFunction(module, name.encode()))
+        said, size = _checked(driver.cuModuleGetGlobal(module, b"shared_bytes"))
+        shared = ctypes.c_uint32()
+        _checked(driver.cuMemcpyDtoH(ctypes.addressof(shared), said, size))
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(function, limit, shared.value))
     return CudaKernel(function, device, shared.value)
 
 

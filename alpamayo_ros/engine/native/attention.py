@@ -11,10 +11,17 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from alpamayo_ros.engine.flow.paged_cache import LayerCache
+from alpamayo_ros.engine.native.text_model import NewTokens
+
 # query [R, M, heads, dim]; keys and values of a layer [blocks, block_size, kv_heads, dim], the M new tokens among them;
 # block table [R, most blocks] int32; tokens before the new ones [R] int32; how many of them all rows have in the same
 # blocks [1] int32, or None -> [R, M, heads, dim]
 AttendCausal = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+# a layer's cache, one token that isn't in it yet, block table [1, most blocks] int32, tokens before [1] int32
+# -> [1, heads, dim], and the token is in the cache; or None, and nothing was done: not for these sizes, or this GPU
+AttendOne = Callable[[LayerCache, NewTokens, Tensor, Tensor], Tensor | None]
 
 # cuDNN, the fastest for prompts on a Hopper GPU, takes 0.6 s to plan a new length: so lengths are rounded up, and those
 # of a rig's prompts are planned before the first tick. Others are left to FlashAttention.
@@ -103,5 +110,19 @@ def causal_attention(device: torch.device) -> AttendCausal:
     if device.type != "cuda":
         return attend_causal
     from alpamayo_ros.engine.kernels.split_attention import attend_causal as by_kernel  # Triton is there where CUDA is
+
+    return by_kernel
+
+
+def attention_of_one(device: torch.device) -> AttendOne | None:
+    """The kernel that does all between a decoded token's products, and attention with it; None: there is none."""
+    if device.type != "cuda":
+        return None
+    from alpamayo_ros.engine.kernels.between_products import Destination, HeadNorms
+    from alpamayo_ros.engine.kernels.decode_attention import attend_new_token
+
+    def by_kernel(layer: LayerCache, new: NewTokens, block_table: Tensor, lengths: Tensor) -> Tensor | None:
+        norms, to = HeadNorms(*new.head_norms, new.eps), Destination(layer.keys, layer.values, new.slots)
+        return attend_new_token(new.states, norms, *new.rotary, to, block_table, lengths)
 
     return by_kernel

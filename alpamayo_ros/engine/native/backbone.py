@@ -16,7 +16,7 @@ from alpamayo_ros.engine.native.drawing import DeviceDraw, drawing_for
 from alpamayo_ros.engine.native.following import Following
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.sizes import Sizes
-from alpamayo_ros.engine.native.text_model import Deepstack, TextModel
+from alpamayo_ros.engine.native.text_model import Deepstack, NewTokens, TextModel
 from alpamayo_ros.engine.native.vision_tower import VisionTower
 from alpamayo_ros.engine.replayed import GraphMemory
 from alpamayo_ros.engine.sampling import Key
@@ -191,7 +191,8 @@ class NativeBackbone:
             deepstack = Deepstack(places, torch.cat([image.deepstack for image in own], 1).to(hidden.dtype))
         end = start + len(token_ids)
 
-        def attend(layer: LayerCache, query: Tensor) -> Tensor:
+        def attend(layer: LayerCache, new: NewTokens) -> Tensor:
+            query = new.write(layer)
             keys, values = (memory.flatten(0, 1)[start:] for memory in (layer.keys, layer.values))
             return self._attend_to_itself(query, keys, values)
 
@@ -213,8 +214,8 @@ class NativeBackbone:
         delta = torch.tensor(batch.rope_deltas, device=device)[:, None]
         before = lengths.int()
 
-        def attend(layer: LayerCache, query: Tensor) -> Tensor:
-            by_row = query.unflatten(0, (rows, count))
+        def attend(layer: LayerCache, new: NewTokens) -> Tensor:
+            by_row = new.write(layer).unflatten(0, (rows, count))
             return self._attend(by_row, layer.keys, layer.values, table, before, None).flatten(0, 1)
 
         rotary = self._text.rotary((cache.length + index + delta).flatten())

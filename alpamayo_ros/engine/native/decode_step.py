@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from alpamayo_ros.engine.flow.paged_cache import LayerCache
-from alpamayo_ros.engine.native.attention import AttendCausal
+from alpamayo_ros.engine.native.attention import AttendCausal, attention_of_one
 from alpamayo_ros.engine.native.drawing import DrawRows
 from alpamayo_ros.engine.native.kv_cache import BLOCK_SIZE, KVPool, PagedCache
 from alpamayo_ros.engine.native.philox import token_key
-from alpamayo_ros.engine.native.text_model import TextModel
+from alpamayo_ros.engine.native.text_model import NewTokens, TextModel
 from alpamayo_ros.engine.replayed import GraphMemory, Replayed
 from alpamayo_ros.engine.sampling import Key
 from alpamayo_ros.model.to_device import to_device
@@ -60,6 +60,7 @@ class DecodeStep:
         self._draw = draw
         self._forbidden = forbidden
         device = pool.layers[0].keys.device
+        self._attend_one = attention_of_one(device) if rows == tokens == 1 else None
         self._token_ids = torch.zeros(rows, tokens, dtype=torch.int64, device=device)
         self._numbers = torch.zeros(4, rows, dtype=torch.int64, device=device)  # position, tokens before, words of key
         self._settings = torch.zeros(2, device=device)  # temperature and top_p
@@ -133,8 +134,12 @@ class DecodeStep:
         slots = (self._table.gather(1, number) * BLOCK_SIZE + column % BLOCK_SIZE).flatten()
         lengths = before.int()
 
-        def attend(layer: LayerCache, query: Tensor) -> Tensor:
-            by_row = query.unflatten(0, (self.rows, self.tokens))
+        def attend(layer: LayerCache, new: NewTokens) -> Tensor:
+            if self._attend_one is not None:
+                mixed = self._attend_one(layer, new, self._table, lengths)
+                if mixed is not None:
+                    return mixed
+            by_row = new.write(layer).unflatten(0, (self.rows, self.tokens))
             return self._attend(by_row, layer.keys, layer.values, self._table, lengths, self._shared).flatten(0, 1)
 
         text, layers = self._text, self._pool.layers

@@ -19,8 +19,25 @@ from alpamayo_ros.engine.flow.paged_cache import LayerCache
 from alpamayo_ros.engine.native.pieces import Pieces
 from alpamayo_ros.model.geometry import BackboneGeometry, DecoderGeometry
 
-# layer, query [T, heads, dim], whose keys and values are in the cache already -> [T, heads, dim]
-Attend = Callable[[LayerCache, Tensor], Tensor]
+
+@dataclass(frozen=True, eq=False)
+class NewTokens:
+    """Queries, keys and values of T tokens as a layer's product gives them, and what makes them ready for attention."""
+
+    states: Tensor  # [T, (heads + 2 kv_heads) dim]
+    head_norms: tuple[Tensor, Tensor]  # of queries and of keys, [dim]
+    eps: float  # of the norms
+    rotary: tuple[Tensor, Tensor]  # cosines and sines [T, dim]
+    slots: Tensor  # [T] int64, where in a cache keys and values go
+    pieces: Pieces[Any]
+
+    def write(self, cache: LayerCache) -> Tensor:
+        """Write keys and values into a layer's cache: the queries, [T, heads, dim]."""
+        return self.pieces.norm_and_rotate(self.states, self.head_norms, self.eps, self.rotary, cache, self.slots)
+
+
+# layer's cache, new tokens, which are not in it yet -> [T, heads, dim]; afterwards they are in it
+Attend = Callable[[LayerCache, NewTokens], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +134,7 @@ class TextModel:
             rotary: Of their positions.
             caches: Of every layer.
             slots: [T] int64, where in the caches keys and values go: block times block size plus place.
-            attend: Lets a layer's queries attend.
+            attend: Writes a layer's new tokens into its cache, and lets them attend.
             deepstack: Of the images among the tokens.
 
         Returns:
@@ -126,8 +143,8 @@ class TextModel:
         do, eps = self._layer_pieces, self.geometry.rms_norm_eps
         for index, (layer, cache) in enumerate(zip(self._layers, caches, strict=True)):
             states = do.product(hidden, layer.attention_norm, eps, layer.qkv)
-            query = do.norm_and_rotate(states, layer.head_norms, eps, rotary, cache, slots)
-            hidden = do.added_product(hidden, attend(cache, query).flatten(1), layer.out)
+            new = NewTokens(states, layer.head_norms, eps, rotary, slots, do)
+            hidden = do.added_product(hidden, attend(cache, new).flatten(1), layer.out)
             inner = do.gated_product(hidden, layer.mlp_norm, eps, layer.gate_up)
             hidden = do.added_product(hidden, inner, layer.down)
             if deepstack is not None and index < len(deepstack.features):

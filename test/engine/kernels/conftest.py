@@ -23,6 +23,13 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@pytest.fixture
+def hopper(device: torch.device) -> torch.device:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
+        pytest.skip("needs a Hopper GPU (compute capability 9.0)")
+    return device
+
+
 @pytest.fixture(params=[torch.float32, torch.float16, torch.bfloat16], ids=str)
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     if request.param == torch.bfloat16 and not torch.cuda.is_available():

@@ -19,13 +19,6 @@ from alpamayo_ros.engine.kernels.split_attention import attend_with_own
 TOKENS, BLOCK, BLOCKS, HEADS, KV_HEADS, DIM = 64, 16, 210, 16, 8, 128
 
 
-@pytest.fixture
-def hopper(device: torch.device) -> torch.device:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
-        pytest.skip("needs a Hopper GPU (compute capability 9.0)")
-    return device
-
-
 def make_cache(device: torch.device, block: int = BLOCK, packed: bool = False) -> LayerCache:
     """Packed: as vLLM may have it, keys and values of a token side by side, one KV head of a block after another."""
     if packed:

@@ -81,6 +81,8 @@ __device__ __forceinline__ u32 place_in_cluster() {
   asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(place));
   return place;
 }
+// That a program runs, which it has to before others reach for its memory.
+__device__ __forceinline__ void cluster_started() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 // What all threads of a cluster's programs wrote before they arrived is seen by those who have waited.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
@@ -102,21 +104,21 @@ struct alignas(64) Map {  // of a tensor, made by the host: "tensor map"
   unsigned char opaque[128];
 };
 
+// Fetch a map that will soon be copied by.
+__device__ __forceinline__ void prefetch_map(const Map& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // The tensor cores and the accelerator read memory by a way of their own: before, what threads have written has to be seen.
 __device__ __forceinline__ void writes_seen() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // A box of a tensor, whose sizes are the map's: from these coordinates on, the innermost first.
-#define COPY_BOX(rank, coordinates) \
-  "cp.async.bulk.tensor." rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, " coordinates "], [%2];"
-__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, int x, int y) {
-  asm volatile(COPY_BOX("2", "{%3, %4}")::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y) : "memory");
-}
-__device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, int x, int y, int z) {
-  asm volatile(COPY_BOX("3", "{%3, %4, %5}")::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z) : "memory");
-}
 __device__ __forceinline__ void copy_box(u32 to, u32 barrier, const Map& map, int x, int y, int z, int w) {
-  asm volatile(COPY_BOX("4", "{%3, %4, %5, %6}")::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
+          "r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
 }
 
 // A matrix of 64 rows by 64 numbers, by the first COPYING threads together, turned as the accelerator does.
@@ -163,11 +165,9 @@ struct Ring {
   // For the warp that fills: wait, copy that many bytes to `at()` by `barrier()`, and advance.
   __device__ __forceinline__ void wait_empty(int bytes) const {
     barrier_wait(empty + 8 * stage, parity ^ 1);
-    if (lane() == 0) expect(bytes);
+    if (lane() == 0)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
     __syncwarp();
-  }
-  __device__ __forceinline__ void expect(int bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier()), "r"(bytes) : "memory");
   }
   // For those who use it: one arrival of each warp.
   __device__ __forceinline__ void wait_full() const { barrier_wait(full + 8 * stage, parity); }
@@ -178,7 +178,7 @@ struct Ring {
   }
 };
 
-// --- products of a warp group: 64 rows, the sum in float32
+// --- products of a warp group: 64 rows, 128 columns, the sum in float32
 
 // Rows of 128 bytes, turned ("128-byte swizzle"); moved along a row by adding (bytes / 16). The columns of a matrix whose
 // rows are the sum's dimension go on `next` bytes further, each 64 of them.
@@ -195,34 +195,24 @@ __device__ __forceinline__ void products_wait() {
 
 // A thread's numbers: of row 16 warp + lane / 4 (first and second of four) and the row 8 below (third and fourth),
 // columns 8 i + 2 (lane % 4) and the next.
-template <int COLUMNS>
 struct Sum {
-  static constexpr int COUNT = COLUMNS / 2;
-  float v[COUNT];
+  float v[64];
   __device__ Sum() {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) v[i] = 0.f;
+    for (int i = 0; i < 64; ++i) v[i] = 0.f;
   }
   __device__ __forceinline__ void keep() {  // the compiler must not touch them while products are under way
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(v[i])::"memory");
+    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(v[i])::"memory");
   }
 };
 
-#define OPERANDS_64 \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
-#define FLOATS_64(s) \
-  "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), \
-  "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), \
-  "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), \
-  "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]), "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
-#define OPERANDS_128 \
+#define SUM_OPERANDS \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
-#define FLOATS_128(s) \
+#define SUM_FLOATS(s) \
   "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), \
   "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), \
   "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), \
@@ -232,24 +222,59 @@ struct Sum {
   "+f"(s[48]), "+f"(s[49]), "+f"(s[50]), "+f"(s[51]), "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]), \
   "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]), "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
 
-#define PRODUCT(columns, operands, inputs) \
-  "{\n" \
-  ".reg .pred p;\n" \
-  "setp.eq.u32 p, 0, 0;\n" \
-  "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 " operands ", " inputs ";\n" \
-  "}"
-
 // sum += left right^T; both matrices have the sum's 16 numbers side by side.
-__device__ __forceinline__ void add_product(Sum<64>& sum, u64 left, u64 right) {
-  asm volatile(PRODUCT("64", OPERANDS_64, "%32, %33, p, 1, 1, 0, 0") : FLOATS_64(sum.v) : "l"(left), "l"(right));
-}
-__device__ __forceinline__ void add_product(Sum<128>& sum, u64 left, u64 right) {
-  asm volatile(PRODUCT("128", OPERANDS_128, "%64, %65, p, 1, 1, 0, 0") : FLOATS_128(sum.v) : "l"(left), "l"(right));
+__device__ __forceinline__ void add_product(Sum& sum, u64 left, u64 right) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", %64, %65, p, 1, 1, 0, 0;\n"
+      "}"
+      : SUM_FLOATS(sum.v)
+      : "l"(left), "l"(right));
 }
 
 // sum += left right: `left` in registers as a thread's numbers of `Sum` are, 16 columns of it; `right` has 16 rows.
-__device__ __forceinline__ void add_mixed(Sum<128>& sum, const u32 (&left)[4], u64 right) {
-  asm volatile(PRODUCT("128", OPERANDS_128, "{%64, %65, %66, %67}, %68, p, 1, 1, 1")
-               : FLOATS_128(sum.v)
-               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+__device__ __forceinline__ void add_mixed(Sum& sum, const u32 (&left)[4], u64 right) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM_OPERANDS
+      ", {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
+      "}"
+      : SUM_FLOATS(sum.v)
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+}
+
+// --- products of one warp: 16 rows by 8 columns, the sum in float32
+
+// Four matrices of 8 rows by 8 numbers. Lane 8 i + j says where row j of the i-th stands, and gets two numbers of each: of
+// row lane / 4, numbers 2 (lane % 4) and the next; or the same of the transposed matrix.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ u32 transposed(u32 pair) {  // one such matrix, of which each lane has two numbers
+  u32 result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+// sum += left right^T. left: the matrices of rows 0 and 8 with the first 8 of the sum's 16 numbers, then with the others.
+// right: 8 rows likewise. A thread's sums: of row lane / 4, columns 2 (lane % 4) and the next; then of the row 8 below.
+__device__ __forceinline__ void add_small_product(float (&sum)[4], const u32 (&left)[4], const u32 (&right)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }

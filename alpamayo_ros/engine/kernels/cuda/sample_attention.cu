@@ -70,7 +70,7 @@ struct Softmax {
 // How much each of a stage's keys counts, as `add_mixed` reads them.
 struct Shares {
   u32 of[KEYS / 16][4];
-  __device__ __forceinline__ void round(const Sum<KEYS>& shares) {
+  __device__ __forceinline__ void round(const Sum& shares) {
 #pragma unroll
     for (int i = 0; i < 64; i += 2) of[i / 8][i % 8 / 2] = rounded(shares.v[i], shares.v[i + 1]);
   }
@@ -84,7 +84,7 @@ struct Attention {
   u32 query;  // in shared memory, in halves of the dimensions
   float scale;  // of scores, to base 2
   int group;
-  Sum<DIM> mixed;
+  Sum mixed;
   Softmax upper, lower;  // of the thread's two rows
   Shares shares;
 
@@ -94,7 +94,7 @@ struct Attention {
   __device__ __forceinline__ void take(Stages& stages, int length) {
     int count = (length + KEYS - 1) / KEYS;
     {
-      Sum<KEYS> scores;
+      Sum scores;
       stages.wait_full();
       send_scores(scores, stages.at(), HALF);
       products_wait<0>();
@@ -104,7 +104,7 @@ struct Attention {
       shares.round(scores);
     }
     for (int stage = 1; stage < count; ++stage) {
-      Sum<KEYS> scores;
+      Sum scores;
       Stages values = stages;
       values.advance();
       stages.wait_full();
@@ -132,7 +132,7 @@ struct Attention {
 
   // The trajectory's own tokens. (Behind their keys others are read, and don't count.)
   __device__ __forceinline__ void take_own(u32 keys, u32 values) {
-    Sum<KEYS> scores;
+    Sum scores;
     send_scores(scores, keys, OWN_HALF);
     products_wait<0>();
     scores.keep();
@@ -144,7 +144,7 @@ struct Attention {
   }
 
  private:
-  __device__ __forceinline__ void send_scores(Sum<KEYS>& scores, u32 keys, u32 half) {
+  __device__ __forceinline__ void send_scores(Sum& scores, u32 keys, u32 half) {
     scores.keep();
     products_begin();
 #pragma unroll
@@ -165,7 +165,7 @@ struct Attention {
   }
 
   // Scores of keys, of which `seen` count, to shares; gives what everything before counts less.
-  __device__ __forceinline__ Fades weigh(Sum<KEYS>& scores, int seen) {
+  __device__ __forceinline__ Fades weigh(Sum& scores, int seen) {
     if (seen < KEYS) {
 #pragma unroll
       for (int i = 0; i < 64; ++i)

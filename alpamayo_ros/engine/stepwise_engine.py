@@ -144,15 +144,14 @@ class StepwiseEngine:
         check_options(options, observation, self.info, self._model.vocabulary)
         return self._guarded(self._ask, observation, options, question)
 
-    @torch.inference_mode()
     def first_logits(self, observation: Observation, options: SamplingOptions) -> Tensor:
-        """What a tick's reasoning begins with, for comparisons: the logits [V] float32 after its prompt, on the CPU."""
+        """What a tick's reasoning begins with, for comparisons: the logits [V] float32 after its prompt, on the CPU.
+
+        Raises:
+            EngineError: the model failed, or the engine is closed.
+        """
         self._check_open()
-        model = self._model
-        tick = self._tick(observation, options, StageClock(model.device))
-        batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
-        logits: Tensor = model.backbone.read(batch, model.new_cache(batch.length))[0, -1]
-        return logits.cpu()
+        return self._guarded(self._first_logits, observation, options)
 
     def close(self) -> None:
         """Free the weights and all that was kept."""
@@ -163,6 +162,14 @@ class StepwiseEngine:
             del self._model, self._frames, self._read
             if device.type == "cuda":
                 torch.cuda.empty_cache()
+
+    @torch.inference_mode()
+    def _first_logits(self, observation: Observation, options: SamplingOptions) -> Tensor:
+        model = self._model
+        tick = self._tick(observation, options, StageClock(model.device))
+        batch = batch_prompts([tick.prompt], [tick.features], model.vocabulary.pad, model.device)
+        logits: Tensor = model.backbone.read(batch, model.new_cache(batch.length))[0, -1]
+        return logits.cpu()
 
     @torch.inference_mode()
     def _predict(self, pairs: Sequence[tuple[Observation, SamplingOptions]]) -> list[Prediction]:

@@ -245,6 +245,22 @@ def test_written_reasoning_given_back_drives_the_same_way(engine: StepwiseEngine
     assert_same(replace(written, finish_reasons=given.finish_reasons), given)
 
 
+def test_first_logits_are_those_that_the_first_token_is_drawn_from(engine: StepwiseEngine) -> None:
+    logits = engine.first_logits(drive(), SHORT)
+    greedy = engine.predict(drive(), replace(SHORT, temperature=0.0)).reasoning_token_ids[0]
+    allowed = logits.clone()
+    allowed[list(engine._model.vocabulary.trajectory_ids)] = -math.inf
+    assert allowed.argmax() == greedy[0]
+
+
+def test_first_logits_of_a_model_that_fails_are_an_error_of_the_engine(engine: StepwiseEngine) -> None:
+    def fail(*_: object, **__: object) -> torch.Tensor:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with calls_through(engine, read=fail), pytest.raises(EngineError, match=r"the model failed on .*illegal memory"):
+        engine.first_logits(drive(), SHORT)
+
+
 def test_the_cap_is_kept_and_named(engine: StepwiseEngine) -> None:
     vocabulary = engine._model.vocabulary
     for cap in (0, 1, 6):

@@ -83,6 +83,7 @@ def fits(
         and 1 <= heads // kv_heads <= MOST_GROUP
         and to.keys.shape == to.values.shape
         and to.slots is not None
+        and (to.slots.dtype, block_table.dtype, block_table.stride(1)) == (torch.int64, torch.int32, 1)
         and block % UNIT == 0
         and block_table.shape[1] * block <= MOST_TOKENS
         and all(each.dtype == torch.bfloat16 and in_pieces(each) for each in numbers)

@@ -198,6 +198,8 @@ def test_other_shapes_are_left_to_other_kernels() -> None:
         (states.float(), table, to),
         (states, table.repeat(2, 1), to),
         (states, table.repeat(1, MOST_TOKENS // 32 + 1), to),
+        (states, table.long(), to),
+        (states, table, replace(to, slots=torch.zeros(1, dtype=torch.int32))),
         (states, table, replace(to, keys=memory.float())),
         (states, table, replace(to, values=memory[:2])),
         (states, table, replace(to, keys=wider, values=wider)),

@@ -199,6 +199,12 @@ def test_other_shapes_are_left_to_other_kernels() -> None:
         (states, table.repeat(2, 1), to),
         (states, table.repeat(1, MOST_TOKENS // 32 + 1), to),
         (states, table.long(), to),
+        (states, torch.zeros(1, 4, dtype=torch.int32)[:, ::2], to),
+        (
+            states,
+            table,
+            replace(to, keys=memory[..., :64], values=memory[..., :64]),
+        ),  # twelve queries, but of 64 numbers
         (states, table, replace(to, slots=torch.zeros(1, dtype=torch.int32))),
         (states, table, replace(to, keys=memory.float())),
         (states, table, replace(to, values=memory[:2])),
@@ -207,6 +213,7 @@ def test_other_shapes_are_left_to_other_kernels() -> None:
         (states, table, replace(to, keys=memory[:, :8], values=memory[:, :8])),
     ):
         assert not fits(its_states, norms, angles, angles, its, its_table)
+    assert not fits(states, norms, angles.repeat(2, 1), angles.repeat(2, 1), to, table)
 
 
 def test_without_a_gpu_there_is_none() -> None:

@@ -34,8 +34,6 @@ constexpr int SHARED = 1024 + BARRIERS + WARPS * Units::BARRIER_BYTES;
 static_assert(SHARED <= 227 * 1024);
 extern "C" __device__ u32 shared_bytes = SHARED;
 
-constexpr float LOWEST = -1e30f;
-
 __device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000); }
 
@@ -113,15 +111,6 @@ __device__ __forceinline__ void copy_unit(Units& ahead, const Map& keys, const M
   ahead.advance();
 }
 
-// Values that don't count may be anything, also no numbers, of which a share of 0 would make none either.
-__device__ __forceinline__ void clear_behind(u32 values, int seen) {
-  for (int each = lane(); each < (UNIT - seen) * 16; each += 32) {
-    u32 to = values + each % 16 / 8 * HALF + (seen + each / 16) * LINE + each % 8 * 16;
-    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
-  }
-  __syncwarp();
-}
-
 // --- what a warp has seen: keys are rows of its products and queries the columns, of which a thread has two
 
 struct Attention {
@@ -140,7 +129,10 @@ struct Attention {
   // A unit in shared memory, of which the first `seen` count.
   __device__ __forceinline__ void take(u32 unit, int seen) {
     float scores[4], fades[2];
-    if (seen < UNIT) clear_behind(unit + 2 * HALF, seen);
+    if (seen < UNIT) {
+      clear_rows<32>(unit + 2 * HALF, HALF, seen, UNIT, lane());
+      __syncwarp();
+    }
     score(scores, unit, seen);
     weigh(scores, fades);
     u32 shares[2] = {transposed(rounded(scores[0], scores[1])), transposed(rounded(scores[2], scores[3]))};
@@ -291,7 +283,7 @@ extern "C" __global__ void __cluster_dims__(PROGRAMS, 1, 1) __launch_bounds__(TH
   Units units(base + warp * Units::SIZE, base + BARRIERS + warp * Units::BARRIER_BYTES);
   if (lane() == 0) {
     units.init();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_made();
   }
   __syncwarp();
   int count = max(0, ((before + UNIT - 1) / UNIT - first + STEP - 1) / STEP);

@@ -24,6 +24,8 @@ struct Patience {
 
 // --- numbers
 
+constexpr float LOWEST = -1e30f;  // of scores: with it a key's share is 0
+
 // Both rounded to the nearest; `low` is the one that stands first in memory.
 __device__ __forceinline__ u32 rounded(float low, float high) {
   u32 pair;
@@ -55,6 +57,8 @@ __device__ __forceinline__ u32 shared_address(const void* at) {
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
+// After `barrier_init`: the accelerator, and other programs, see them.
+__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void barrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -135,6 +139,16 @@ __device__ __forceinline__ void copy_matrix(u32 to, const bf16* from, int stride
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + row * LINE + ((piece ^ (row % 8)) * 16)), "r"(a),
                  "r"(b), "r"(c), "r"(d)
                  : "memory");
+  }
+}
+
+// Values that don't count may be anything, also no numbers, of which a share of 0 would make none either: so rows `first` to
+// `end` of 128 numbers become zeros. Halves of a row are in matrices `half` bytes apart; by CLEARING threads.
+template <int CLEARING>
+__device__ __forceinline__ void clear_rows(u32 matrix, int half, int first, int end, int thread) {
+  for (int each = thread; each < (end - first) * 16; each += CLEARING) {
+    u32 to = matrix + each % 16 / 8 * half + (first + each / 16) * LINE + each % 8 * 16;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
 }
 

@@ -18,8 +18,6 @@ constexpr int SHARED = 1024 + MATRICES * OWN_HALF + Stages::SIZE + Stages::BARRI
 static_assert(SHARED <= 227 * 1024);
 extern "C" __device__ u32 shared_bytes = SHARED;
 
-constexpr float LOWEST = -1e30f;
-
 // --- keys and values, by one warp, of which a lane copies a unit
 
 __device__ __forceinline__ void load_stage(Stages& stages, const Map& map, int head, int first, int block, int units) {
@@ -190,12 +188,8 @@ struct Attention {
     for (int i = 0; i < 64; ++i) mixed.v[i] *= i % 4 < 2 ? fades.upper : fades.lower;
   }
 
-  // Values that don't count may be anything, also no numbers, of which a share of 0 would make none either.
   __device__ __forceinline__ void clear_behind(u32 values, int seen) {
-    for (int each = threadIdx.x % 128; each < (KEYS - seen) * 16; each += 128) {
-      u32 to = values + each % 16 / 8 * HALF + (seen + each / 16) * LINE + each % 8 * 16;
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
-    }
+    clear_rows<128>(values, HALF, seen, KEYS, threadIdx.x % 128);
     writes_seen();
     asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
   }
@@ -242,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Stages stages(after, after + Stages::SIZE);
   if (threadIdx.x == 0) {
     stages.init();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_made();
   }
   __syncthreads();
   int head = blockIdx.x, trajectory = blockIdx.y, row = trajectory / static_cast<int>(samples);

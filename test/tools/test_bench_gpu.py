@@ -64,6 +64,7 @@ def test_frames_of_two_points_come_beside_a_tick() -> None:
     assert [len(serials) for serials in came] == [4, 4]
     assert known.isdisjoint(serial for serials in came for serial in serials)
     assert {frame.serial for frames in second.frames.values() for frame in frames[:-2]} < known
+    assert {frame.serial for frames in second.frames.values() for frame in frames} - known == {*came[0], *came[1]}
 
 
 def test_a_jpeg_file_is_a_picture_of_the_raw_ones_size() -> None:
